@@ -1,0 +1,30 @@
+# Compiler flags, as interface targets.
+#
+#   cellm_flags      everything of ours: warnings are errors, no contraction of a*b+c behind our
+#                    back (results must not depend on the compiler), frame pointers kept
+#   cellm_lib_flags  the library, tests, benches and fuzzers: no exceptions, no RTTI
+#   cellm_tool_flags tools only, where CLI11, nlohmann-json and httplib need exceptions
+find_package(Threads REQUIRED)
+
+add_library(cellm_flags INTERFACE)
+target_compile_options(cellm_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wundef -Wvla -Werror -ffp-contract=off -fno-omit-frame-pointer
+  $<$<COMPILE_LANGUAGE:CXX>:-Wconversion -Wsign-conversion -Wold-style-cast>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wthread-safety>)
+target_link_libraries(cellm_flags INTERFACE Threads::Threads)
+target_include_directories(cellm_flags INTERFACE
+  ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+
+add_library(cellm_lib_flags INTERFACE)
+target_compile_options(cellm_lib_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions -fno-rtti>)
+target_link_libraries(cellm_lib_flags INTERFACE cellm_flags)
+
+add_library(cellm_tool_flags INTERFACE)
+target_link_libraries(cellm_tool_flags INTERFACE cellm_flags)
+
+# Sanitizers instrument everything, third-party sources included.
+if(CELLM_SANITIZE)
+  add_compile_options(-fsanitize=${CELLM_SANITIZE} -fno-sanitize-recover=all -g)
+  add_link_options(-fsanitize=${CELLM_SANITIZE})
+endif()

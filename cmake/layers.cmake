@@ -1,0 +1,16 @@
+# cellm_add_layer(name [LINK libs...]): an object library of every .cc directly in this folder,
+# recorded so that the library, the tests and the tools can link all layers at once.
+set_property(GLOBAL PROPERTY CELLM_LAYERS "")
+function(cellm_add_layer name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  if(NOT sources)
+    return()
+  endif()
+  add_library(cellm_${name} OBJECT ${sources})
+  target_link_libraries(cellm_${name} PRIVATE cellm_lib_flags ${ARG_LINK})
+  set_property(GLOBAL APPEND PROPERTY CELLM_LAYERS cellm_${name})
+  if(ARG_LINK)
+    set_property(GLOBAL APPEND PROPERTY CELLM_LAYER_LIBS ${ARG_LINK})
+  endif()
+endfunction()

@@ -1,0 +1,29 @@
+#ifndef CELLM_TESTS_SUPPORT_PATHS_H_
+#define CELLM_TESTS_SUPPORT_PATHS_H_
+
+#include <string>
+#include <string_view>
+
+namespace cellm::testing {
+
+// testdata/<name> of the source tree.
+std::string TestData(std::string_view name);
+
+// <name> inside the folder of reference data that is not part of the project: $CELLM_SHARED when
+// set, else ../shared beside the source tree. Empty when it is absent; the caller then skips with
+// CELLM_SKIP_WITHOUT_SHARED.
+std::string SharedData(std::string_view name);
+
+// A new, empty folder for this test, removed at process end.
+std::string TempFolder();
+
+}  // namespace cellm::testing
+
+// Skips the test, loudly, when the reference file or folder is not on this machine.
+#define CELLM_SKIP_WITHOUT_SHARED(variable, name)                  \
+  const std::string variable = ::cellm::testing::SharedData(name); \
+  if (variable.empty())                                            \
+  GTEST_SKIP() << "SKIPPED: reference data " << (name)             \
+               << " is not on this machine (set CELLM_SHARED)"
+
+#endif  // CELLM_TESTS_SUPPORT_PATHS_H_
