@@ -1,0 +1,61 @@
+#ifndef CELLM_SRC_TENSOR_MATRIX_H_
+#define CELLM_SRC_TENSOR_MATRIX_H_
+
+// A weight matrix as stored, whatever the container: [rows = outputs, cols = inputs].
+//
+// A Matrix borrows its bytes from the ModelFile. It has two readings:
+//   DecodeRow()       the row in float: the definition of every format, and the oracle of tests
+//   DecodeRowCodes()  the same row as integers with scales, without loss, for every quantised
+//                     format: value(c) = (2 code - zero2) * scale / 2 + min. This is what the
+//                     engine packs into kernel layout at load when the file is not packed already.
+// How it is reached from names and side tensors is the business of format/.
+
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "tensor/format.h"
+#include "tensor/packed.h"
+
+namespace cellm {
+
+struct Matrix {
+  Format format = Format::kF32;
+  int32_t rows = 0;
+  int32_t cols = 0;
+  std::span<const uint8_t> data;
+
+  PackedLayout packed;  // kPacked only; rows and cols as above
+
+  // Side-scaled formats. Scales are [rows, groups] unless a format says otherwise.
+  int32_t bits = 0;
+  int32_t group = 0;  // columns that share a scale; 0: the whole row
+  Format scale_format = Format::kF16;
+  std::span<const uint8_t> scales;
+  std::span<const uint8_t> biases;  // MLX: same shape and format as scales. GPTQ/AWQ: packed zeros
+  std::span<const uint8_t> group_index;  // GPTQ act-order: int32 [cols]; empty otherwise
+  int32_t zero_offset = 0;               // GPTQ: 1 for the old convention (stored zero - 1), else 0
+  float tensor_scale = 1.0f;             // one factor for the whole matrix (bitnet weight_scale)
+};
+
+bool IsQuantised(const Matrix& matrix);
+
+// The bytes that `matrix.data` must have. InvalidArgument when rows/cols do not suit the format
+// (e.g. K-quants need cols % 256 == 0), with the reason.
+Result<uint64_t> MatrixBytes(const Matrix& matrix);
+
+// Checks that data and side spans have the sizes that the format demands.
+Status ValidateMatrix(const Matrix& matrix);
+
+// Row `row` in float into out[cols]. Requires a validated matrix. Any thread.
+void DecodeRow(const Matrix& matrix, int32_t row, float* out);
+
+// How the codes of a quantised matrix are laid out: bits, group, zero2, has_min, scale_type chosen
+// so that packing loses nothing. Unsupported (by name) for formats that have no integer form.
+Result<PackedLayout> LosslessPackedLayout(const Matrix& matrix);
+// Row `row` as codes[cols], scales[groups], mins[groups] of LosslessPackedLayout(matrix).
+void DecodeRowCodes(const Matrix& matrix, int32_t row, uint8_t* codes, float* scales, float* mins);
+
+}  // namespace cellm
+
+#endif  // CELLM_SRC_TENSOR_MATRIX_H_
