@@ -3,12 +3,14 @@
 
 // JSON for the library: a read-only view over a parsed document, and escaping for writers.
 //
-// simdjson parses; only json.cc knows. A Document owns the parsed tape (about the size of the
-// text); a Value is a small view into it and copies nothing until asked. Objects keep the file's
-// key order, duplicate keys included (Find() returns the last one, as Python does).
+// simdjson parses (tape.h tells how); nothing outside this folder knows. A Document owns the
+// parsed tape (about the size of the text); a Value is a small view into it and copies nothing
+// until asked. Objects keep the file's key order, duplicate keys included (Find() returns the last
+// one, as Python does).
 //
 // Beyond standard JSON, Infinity, -Infinity and NaN are accepted as numbers, because published
 // config.json files contain them. Integers outside int64/uint64 keep their digits (NumberText).
+// Strings are well-formed UTF-8: lone surrogate escapes are Corrupt.
 
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +50,7 @@ class Value {
   bool GetBool(bool* out) const;
   bool GetInt64(int64_t* out) const;    // integers, and floats with an integral value (128.0)
   bool GetUint64(uint64_t* out) const;  // likewise
-  bool GetDouble(double* out) const;    // any number
+  bool GetDouble(double* out) const;    // any number; 1e999 and longer integers may be infinite
   bool GetString(std::string_view* out) const;  // UTF-8, unescaped; may contain NUL
   // The digits of an integer as written, for those beyond 64 bits; empty for anything else.
   std::string_view NumberText() const;
@@ -66,9 +68,15 @@ class Value {
 
  private:
   friend class Document;
-  Value(const Document* document, size_t index) : document_(document), index_(index) {}
+  Value(const Document* document, size_t index, bool in_object)
+      : document_(document), index_(index), in_object_(in_object) {}
+  uint64_t Word() const;
+  char Type() const;
+  std::string_view StringAt(uint64_t word) const;
+
   const Document* document_ = nullptr;
-  size_t index_ = 0;
+  size_t index_ = 0;        // of the value's first word on the tape
+  bool in_object_ = false;  // a member of an object: its key stands just before
 };
 
 // A parsed text. Move-only; Values point to it by address of its heap part and survive moves.
@@ -77,6 +85,7 @@ class Document {
   // Parses `text` (copied as needed; need not outlive the call).
   //   Corrupt    not JSON: the message has the byte offset and what was expected
   //   OutOfRange larger than limits::kMaxJsonBytes or deeper than limits::kMaxJsonDepth
+  //   OutOfMemory
   // `name` is the file or field for messages.
   static Result<std::unique_ptr<Document>> Parse(std::string_view text, std::string_view name);
   ~Document();
@@ -94,7 +103,8 @@ class Document {
 std::string Quote(std::string_view text);
 
 // The value serialised again: compact, key order kept, integers with their digits, floats in the
-// shortest form that reads back the same. Used to carry config sections from file to file.
+// shortest form that reads back the same, NaN and infinities as Python writes them. A missing value
+// is null. Used to carry config sections from file to file.
 std::string Serialize(Value value);
 
 }  // namespace cellm::json
