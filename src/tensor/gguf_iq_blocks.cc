@@ -1,0 +1,371 @@
+// The IQ formats: 256 weights a block (IQ4_NL: 32), groups of four or eight weights out of a book.
+//
+// A book is a set of words, each of eight digits 0..2 or four digits 0..7, and an index n names
+// its n-th word in the order of the words as numbers (element 0 is the lowest digit). So a book is
+// stated below as a set: bit w is on when the word of number w belongs to it. Books() turns that
+// into a table of packed digits while compiling. What a digit stands for:
+//   IQ1        -1  0  1          IQ3_XXS   4 12 20 28 36 44 52 62
+//   IQ2         8 25 43          IQ3_S     1 3 5 7 9 11 13 15
+// IQ2 and IQ3 words are magnitudes; signs lie beside them, a set bit is minus. Where only seven
+// sign bits are stored, the eighth makes the number of minus signs even.
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "tensor/gguf_blocks.h"
+#include "tensor/half.h"
+
+namespace cellm::gguf {
+namespace {
+
+constexpr uint64_t kIq2XxsBook[103] = {
+    0x4141441055141555, 0x0000100044140400, 0x0040001400400400, 0x1050000004000000,
+    0x4004140100114140, 0x0500001000400450, 0x0001000050000010, 0x4004144100004000,
+    0x0400000400001414, 0x0000000000040000, 0x0000000000100400, 0x0010100414000000,
+    0x1001040011040040, 0x0000000100404000, 0x0000000004010000, 0x0000400440041000,
+    0x0000100000000004, 0x1000400000001000, 0x0000000000000000, 0x0040000004000105,
+    0x0000000000110000, 0x0000000001000000, 0x0414000000000040, 0x0000050100010000,
+    0x0000001010000000, 0x0000000000500000, 0x0000414000000000, 0x0040000000004001,
+    0x0000004000040000, 0x0000000000000000, 0x0000040040000040, 0x0000000004000000,
+    0x0000000000000000, 0x0000000001000000, 0x0110104144105000, 0x0000400010000414,
+    0x0040400000440400, 0x4000000100404000, 0x0010000000010010, 0x0000001004000010,
+    0x0000000100000000, 0x0414000000000000, 0x0000000000011000, 0x0401100000000004,
+    0x0004000000000000, 0x0050441000040000, 0x0100000104000000, 0x0000000000040000,
+    0x0000000000000001, 0x0000000000000040, 0x0001000001400000, 0x0400000000000000,
+    0x0000000100000000, 0x0400000004100400, 0x0040000000000000, 0x0004000000000000,
+    0x0000000000000000, 0x0001000001000041, 0x0040000000004000, 0x0000400000000000,
+    0x0011000000001000, 0x0000000000000000, 0x0400000000001400, 0x0000000000000000,
+    0x0000000000000000, 0x0000000000000001, 0x0000000000000000, 0x0000000000000000,
+    0x0004000041400000, 0x0040040000004000, 0x0000000000000004, 0x0000000000000004,
+    0x0040001000441400, 0x0400000004000000, 0x0004000010000000, 0x4000000001000040,
+    0x0000000000000000, 0x0000000000010000, 0x0000010000000000, 0x0104000000000000,
+    0x0100000000000410, 0x0040000000004000, 0x0001000000000000, 0x0040000400000000,
+    0x0000000000000001, 0x0000000001000000, 0x0000000000000000, 0x0000000000000000,
+    0x0100000000001000, 0x0000000000000000, 0x0000000000000000, 0x0000100000000400,
+    0x0000000100000004, 0x0000040000000000, 0x0000000000000000, 0x0000000000000400,
+    0x0000000000000000, 0x0000000000000000, 0x0000000000000000, 0x0000000000040000,
+    0x0000000000000004, 0x0000000000000000, 0x0000000000000000,
+};
+constexpr uint64_t kIq2XsBook[103] = {
+    0x1541455551555555, 0x4145505555540145, 0x4010515400010510, 0x5550000101000441,
+    0x0004140115154145, 0x0404010500414550, 0x0005100041400000, 0x1105554000004000,
+    0x0540400010010414, 0x0010400000040001, 0x0000000104000100, 0x4550515554011000,
+    0x1051540001054041, 0x5000500100004140, 0x0000010000400011, 0x1001450041455000,
+    0x0100004140000004, 0x0400400000000000, 0x0000000000010000, 0x0400004004000505,
+    0x0000000000110000, 0x0000000000000004, 0x5555000000000040, 0x0400010000414010,
+    0x0010001040001050, 0x0000010000100000, 0x4000414400000400, 0x0040000000000001,
+    0x1000000010040000, 0x0000000001000100, 0x0000040141100000, 0x0000000400100001,
+    0x0000010010000000, 0x0144000000001001, 0x1105554145555000, 0x0500414550000414,
+    0x0141404000440001, 0x4000000000000140, 0x0010000414014515, 0x0000041001050001,
+    0x4000010100400000, 0x0414000000000010, 0x0000000101011000, 0x0040004100001004,
+    0x0000000000400000, 0x1041455000000000, 0x4140000004000105, 0x0000000000050004,
+    0x0000001000000040, 0x0004040105400000, 0x0000410100004010, 0x0000001040000000,
+    0x0000100000001000, 0x0000404000400404, 0x0140100000010000, 0x0000000000000000,
+    0x4000004000000000, 0x0100101001000041, 0x0000000000005000, 0x0010000000000000,
+    0x4001000100000004, 0x0000000000000000, 0x0000000110000400, 0x0000000000001000,
+    0x0000001000000000, 0x0000000001000000, 0x0000000000000400, 0x0010100000000400,
+    0x0415010515400000, 0x0001155000005000, 0x0100000000041004, 0x0001400000000400,
+    0x0040001000541441, 0x0100000004000040, 0x0400004000000000, 0x1000000100000000,
+    0x0014010000040004, 0x0000000000040400, 0x0004000000000000, 0x0105100404100000,
+    0x0000010001000400, 0x0001000000100001, 0x0400000000000000, 0x0000004400004000,
+    0x0000000000001041, 0x0014000000001000, 0x0000000100000000, 0x0400000000000000,
+    0x0000000400000000, 0x0000000000000100, 0x0000001000000010, 0x0000000404014500,
+    0x4000000000010000, 0x0001144000000010, 0x0004000100000010, 0x4000000000400000,
+    0x0000000000000000, 0x0000000000000000, 0x0040000400004000, 0x1040000000000045,
+    0x0500000000000004, 0x0000050000000000, 0x0000000100010000,
+};
+constexpr uint64_t kIq2SBook[103] = {
+    0x1555455551555555, 0x5545505155551105, 0x5010515414150514, 0x5550101111000455,
+    0x5145541555555545, 0x5414555514555550, 0x1451000455401051, 0x1155154000105004,
+    0x0540010110515555, 0x0040401051440455, 0x0000100510140100, 0x4551515554004000,
+    0x5555541451151555, 0x5000145505155545, 0x0414000504414114, 0x1455551455455000,
+    0x5505155540105154, 0x0514400010500414, 0x4000001000041401, 0x0140105154045155,
+    0x0010500414550000, 0x1000041004000010, 0x5154000000000400, 0x0011010405415115,
+    0x1401050540415054, 0x0104510010100004, 0x0514554400050000, 0x1440001050041455,
+    0x0000110004140105, 0x0004000400010500, 0x1050001411000000, 0x0004150000400000,
+    0x0000100000000000, 0x0140040000004004, 0x1555554555555000, 0x5505554550514414,
+    0x1541401051541455, 0x4000005004145104, 0x4550515554555555, 0x1051541455550041,
+    0x5004145500004150, 0x5514100000400010, 0x0001040041455051, 0x0100004140105154,
+    0x0000400010500040, 0x1555455000000000, 0x5540005154145555, 0x0010500414550515,
+    0x1400041401051440, 0x5154145555000000, 0x0414550000414010, 0x1400000040001050,
+    0x0000000000110004, 0x0040414010515400, 0x0040001050000001, 0x1000100000000000,
+    0x4400004000000000, 0x1040041451051545, 0x0004140105154000, 0x0400010400100010,
+    0x1451010000000100, 0x0000004000105004, 0x0010001010000414, 0x0000000000040004,
+    0x0000105000100000, 0x0010010000100000, 0x0000000000004000, 0x0000000400000000,
+    0x5414114515404000, 0x1455450001411011, 0x1140004140005154, 0x0000000010500015,
+    0x0041455011555400, 0x4140105154000105, 0x0010500001010000, 0x1000000000000050,
+    0x0000000105000141, 0x4000010000014040, 0x0004000000000000, 0x5545010000400500,
+    0x0000414010515410, 0x0000101050001411, 0x0000100004140000, 0x4010515440000000,
+    0x1050004001000041, 0x1100000000004000, 0x0010001000000010, 0x0001100041400000,
+    0x0000005000000000, 0x0000000000001100, 0x0040000000000000, 0x0000105410111100,
+    0x0010000001040000, 0x4004100000000400, 0x5100014400000014, 0x0100000000400010,
+    0x0000000010001040, 0x0000000000000000, 0x0040000000000004, 0x0100000000000040,
+    0x0400004000000000, 0x0000011401400000, 0x0000000100001000,
+};
+constexpr uint64_t kIq1Book[103] = {
+    0x514202a085142555, 0xa28a2086a8314508, 0x14508514202a081a, 0xa005152545442082,
+    0x8208001888208202, 0x0aaabb88a02a03a0, 0xaa0a0022000baa90, 0x4508514008a0828c,
+    0x0851421450808821, 0x2a8008a09808308a, 0x4248208514214508, 0x20a0c22c01450855,
+    0xa2aaa8242a00268a, 0x0028280808afe208, 0xa82028aa284202a0, 0xa8bab9089b0a2080,
+    0x3aaaaea289aeca20, 0xb80e82bbbaeaeb7c, 0x2202920ed3caba22, 0x820aba8aa8202200,
+    0x3ba2e04a2a000802, 0x81408100a22b2022, 0x8514012208288aaa, 0x5421450920821550,
+    0x203aa8230208a085, 0xa208514254208284, 0x082a021450950820, 0x200248a08082a8b8,
+    0xab2802a268a28208, 0x083082082085082a, 0xa085142145004045, 0x8229014500514200,
+    0x1430a1082a828a00, 0x2145082882145005, 0x2aaa200202208514, 0xa828ae8ab1122000,
+    0x0a820070a8aaa1ba, 0x8200840222280208, 0xaa2ab0eaa0804800, 0xa7daea22ba8b20c2,
+    0xaa2ab092a86e8b8b, 0x48202a0c448a8b72, 0x20aa082a8a284084, 0xa09aafa222a2ccc8,
+    0xa82a00020002a8e8, 0xa2a28ba080200088, 0xba0a328280a0ba28, 0x2ba0a2ebfebab8be,
+    0x00a2ea280a8a08a2, 0xdeeaa4fa0c0232a1, 0xeb7ebe8d2ea82bef, 0xdeba7de6bf7ff7fa,
+    0x12fa26bfff27fb69, 0x0ebeaa10228ae1e9, 0xae820ba8b208aa84, 0x62048083e924baff,
+    0x002ba40aa8f2682c, 0x0012aae208082a02, 0x82c920a60a2a8202, 0x8c00a20028829089,
+    0x6c00080882001380, 0x8abea602bbaaaa8a, 0xd02e976b8002caa0, 0xdeaa2e108210e9b2,
+    0x820a0004a5d11528, 0x20a1010820828a00, 0xa0843222ba39aa82, 0x0262a28a00188009,
+    0xac21450051441481, 0x20aa085142145082, 0x45082a120a87aa28, 0x08514208a0051421,
+    0x22a240a002200145, 0x8a6a08a208008800, 0x0a200080aaaab86e, 0x5044082122c8e282,
+    0x8515208a09514214, 0x2a2aaa080a861450, 0x21450851420a0080, 0xe2085142145000a8,
+    0x082a82180a828820, 0x0a028bb08aaaa2aa, 0x0aaa80822820aa2a, 0x220288a900280828,
+    0xba8a08b8280bbea0, 0xaef8a4baffaeb24b, 0x30a0b668285220aa, 0x6a220828020a80e6,
+    0x2baaaa020a208062, 0x0808a2a0a9a2eaaa, 0x0e8200228aa02010, 0x400aa08514214500,
+    0x4a0006a921450851, 0x440d1000a50802aa, 0x0514214508288214, 0x0020f2ac82820800,
+    0x20ba0a280aaa0000, 0x280948820002a2ea, 0x0051454b110014e9, 0x5142145002a80145,
+    0x400a288808248808, 0x02a0051401450008, 0x0000000145085140,
+};
+constexpr uint64_t kIq3XxsBook[64] = {
+    0x2800000402058a15, 0x010010020522050a, 0x200082008a050215, 0x0100000000200582,
+    0x2800801080000800, 0x0000040004000082, 0x0010000020000000, 0x0002000800005100,
+    0x00000180150a050a, 0x0000000000050205, 0x040000000102050a, 0x0040004002010005,
+    0x0000010000000022, 0x0200004000110000, 0x0000000000000020, 0x0000000100040000,
+    0x0000000402450a05, 0x018800000102052a, 0x0000200180058205, 0x1100000000001102,
+    0x0000080020000000, 0x1000000200800008, 0x0000000000000000, 0x000000200000400a,
+    0x04200100000a0502, 0x0000005002010005, 0x040004000020010a, 0x0000000008000200,
+    0x0400008001000000, 0x0000200000040041, 0x0008000040001000, 0x0001000008000000,
+    0x00008800a0008010, 0x1000000000000000, 0x0041000180010000, 0x0000002000000080,
+    0x0010020000000010, 0x0100000800200000, 0x0000000000000000, 0x0000000001000520,
+    0x0100000200000400, 0x0000200000400041, 0x0400000004001000, 0x0000080000000004,
+    0x0400000000880100, 0x0000000002000004, 0x0000010000000000, 0x0000000400100000,
+    0x0010005000100000, 0x0002000000020000, 0x0010000000008000, 0x0000000041000000,
+    0x0000001000000000, 0x0000040000000020, 0x0000000008000000, 0x0000000000020008,
+    0x00000400040001a8, 0x0000000100400000, 0x0000042000000400, 0x0001000008002001,
+    0x0000000200020000, 0x0000000000100005, 0x0000000001000000, 0x0000000000000000,
+};
+constexpr uint64_t kIq3SBook[64] = {
+    0x92050aa5082357a7, 0x0422001022892317, 0x09000aa4112249a3, 0x228005104a052208,
+    0x0100020904128801, 0x084000a208450014, 0x0200040002000a40, 0x0000110008450015,
+    0x040250005205ab17, 0x410005020902114b, 0x040120090411a401, 0x0104000211820992,
+    0x000011440a001428, 0x0000020005020902, 0x0000005000910000, 0x010400022002050a,
+    0x2980052a058a55ab, 0x0000020412248905, 0x12008802810a0092, 0x004001040a140225,
+    0x2400000224090082, 0x0100080180040210, 0x0002200000020085, 0x0000010801400220,
+    0x020802942a04aa04, 0x44010001000a102a, 0x0000010014010401, 0x0800208a018a1102,
+    0x0011040002044208, 0x0800401004200502, 0x0000000200004000, 0x000000002005000a,
+    0x0100010204910411, 0x0000220821040a84, 0x010480010802210a, 0x0000000022050a10,
+    0x0200000180100005, 0x00040000000200a0, 0x0001000010000800, 0x0000020801002100,
+    0x1040049100041104, 0x040000000402042a, 0x0000080041080201, 0x0820021000800184,
+    0x0000004004010012, 0x00000a0000400400, 0x0000000400000000, 0x0000000000040014,
+    0x000100000a002a00, 0x0010000000810001, 0x0104200410000400, 0x0000000100021001,
+    0x0004000800200000, 0x0001000010000009, 0x0000000100000020, 0x0000000000000a00,
+    0x0004100140050091, 0x0000002800100204, 0x0000020001024112, 0x0000080024000004,
+    0x0000010000010822, 0x0000000400040000, 0x0000000002000004, 0x0000000000000001,
+};
+
+// The words of a set in order, digit i at bit i * kDigitBits.
+template <size_t kWords, uint32_t kBase, uint32_t kDigits, uint32_t kDigitBits, size_t kSetWords>
+constexpr std::array<uint16_t, kWords> Books(const uint64_t (&set)[kSetWords]) {
+  std::array<uint16_t, kWords> words{};
+  size_t count = 0;
+  for (size_t at = 0; at < kSetWords; ++at) {
+    for (uint64_t rest = set[at]; rest != 0; rest &= rest - 1) {
+      uint32_t number =
+          static_cast<uint32_t>(64 * at) + static_cast<uint32_t>(std::countr_zero(rest));
+      uint32_t word = 0;
+      for (uint32_t i = 0; i < kDigits; ++i) {
+        word |= number % kBase << (i * kDigitBits);
+        number /= kBase;
+      }
+      words[count++] = static_cast<uint16_t>(word);
+    }
+  }
+  return words;
+}
+
+constexpr auto kIq2Xxs = Books<256, 3, 8, 2>(kIq2XxsBook);
+constexpr auto kIq2Xs = Books<512, 3, 8, 2>(kIq2XsBook);
+constexpr auto kIq2S = Books<1024, 3, 8, 2>(kIq2SBook);
+constexpr auto kIq1 = Books<2048, 3, 8, 2>(kIq1Book);
+constexpr auto kIq3Xxs = Books<256, 8, 4, 3>(kIq3XxsBook);
+constexpr auto kIq3S = Books<512, 8, 4, 3>(kIq3SBook);
+
+float LoadHalf(const uint8_t* bytes) { return F16ToFloat(LoadLe16(bytes)); }
+
+// Seven sign bits and the one that makes their number even.
+uint32_t EvenSigns(uint32_t seven) {
+  return seven | (static_cast<uint32_t>(std::popcount(seven) & 1) << 7);
+}
+
+// Eight weights of an IQ2 word: code 128 plus or minus the magnitude.
+void PutIq2(uint32_t word, uint32_t signs, uint8_t* codes) {
+  constexpr int32_t kMagnitudes[4] = {8, 25, 43, 0};
+  for (int32_t i = 0; i < 8; ++i) {
+    const int32_t magnitude = kMagnitudes[(word >> (2 * i)) & 3];
+    codes[i] = static_cast<uint8_t>((signs >> i) & 1 ? 128 - magnitude : 128 + magnitude);
+  }
+}
+
+// The scale of IQ2: d * (1/2 + s) / 4, s of four bits.
+float Iq2Scale(float d, uint32_t s) { return d * (0.5f + static_cast<float>(s)) * 0.25f; }
+
+}  // namespace
+
+// half d, then for each 32 weights 8 bytes: four book indexes, and a word of four times seven sign
+// bits and four bits of scale
+void DecodeIq2Xxs(const uint8_t* block, uint8_t* codes, float* scales, float*) {
+  const float d = LoadHalf(block);
+  for (int32_t g = 0; g < 8; ++g) {
+    const uint8_t* indexes = block + 2 + 8 * g;
+    const uint32_t rest = LoadLe32(indexes + 4);
+    scales[g] = Iq2Scale(d, rest >> 28);
+    for (int32_t l = 0; l < 4; ++l) {
+      PutIq2(kIq2Xxs[indexes[l]], EvenSigns((rest >> (7 * l)) & 127), codes + 32 * g + 8 * l);
+    }
+  }
+}
+
+// half d, 32 words of 9 bits index and 7 bits signs, 8 bytes of two scales
+void DecodeIq2Xs(const uint8_t* block, uint8_t* codes, float* scales, float*) {
+  const float d = LoadHalf(block);
+  for (int32_t g = 0; g < 16; ++g) {
+    scales[g] = Iq2Scale(d, (uint32_t{block[66 + g / 2]} >> (g % 2 * 4)) & 15);
+  }
+  for (int32_t w = 0; w < 32; ++w) {
+    const uint32_t word = LoadLe16(block + 2 + 2 * w);
+    PutIq2(kIq2Xs[word & 511], EvenSigns(word >> 9), codes + 8 * w);
+  }
+}
+
+// half d, 32 bytes of index, 32 of signs, 8 of two more index bits for four words, 8 of two scales
+void DecodeIq2S(const uint8_t* block, uint8_t* codes, float* scales, float*) {
+  const float d = LoadHalf(block);
+  for (int32_t g = 0; g < 16; ++g) {
+    scales[g] = Iq2Scale(d, (uint32_t{block[74 + g / 2]} >> (g % 2 * 4)) & 15);
+  }
+  for (int32_t w = 0; w < 32; ++w) {
+    const uint32_t high = (uint32_t{block[66 + w / 4]} >> (w % 4 * 2)) & 3;
+    PutIq2(kIq2S[block[2 + w] | (high << 8)], block[34 + w], codes + 8 * w);
+  }
+}
+
+// half d, 64 bytes of index (four weights each), then for each 32 weights a word of four times
+// seven sign bits and four bits of scale s: value magnitude * d * (1/2 + s) / 2. All magnitudes are
+// even, so codes count in twos.
+void DecodeIq3Xxs(const uint8_t* block, uint8_t* codes, float* scales, float*) {
+  constexpr int32_t kHalves[8] = {2, 6, 10, 14, 18, 22, 26, 31};
+  const float d = LoadHalf(block);
+  for (int32_t g = 0; g < 8; ++g) {
+    const uint32_t rest = LoadLe32(block + 66 + 4 * g);
+    scales[g] = d * (0.5f + static_cast<float>(rest >> 28));
+    for (int32_t l = 0; l < 4; ++l) {
+      const uint32_t signs = EvenSigns((rest >> (7 * l)) & 127);
+      const uint8_t* indexes = block + 2 + 8 * g + 2 * l;
+      for (int32_t i = 0; i < 8; ++i) {
+        const int32_t half = kHalves[(kIq3Xxs[indexes[i / 4]] >> (i % 4 * 3)) & 7];
+        codes[32 * g + 8 * l + i] = static_cast<uint8_t>((signs >> i) & 1 ? 32 - half : 32 + half);
+      }
+    }
+  }
+}
+
+// half d, 64 bytes of index, 8 of a ninth index bit, 32 of signs, 4 of two scales s:
+// value magnitude * d * (1 + 2 s). Magnitudes are odd, so (value + 15) / 2 is a code.
+void DecodeIq3S(const uint8_t* block, uint8_t* codes, float* scales, float*) {
+  const float d = LoadHalf(block);
+  for (int32_t g = 0; g < 8; ++g) {
+    const uint32_t s = (uint32_t{block[106 + g / 2]} >> (g % 2 * 4)) & 15;
+    scales[g] = 2.0f * (d * static_cast<float>(1 + 2 * s));
+  }
+  for (int32_t w = 0; w < 64; ++w) {
+    const uint32_t ninth = (uint32_t{block[66 + w / 8]} >> (w % 8)) & 1;
+    const uint32_t word = kIq3S[block[2 + w] | (ninth << 8)];
+    const uint32_t signs = uint32_t{block[74 + w / 2]} >> (w % 2 * 4);
+    for (int32_t i = 0; i < 4; ++i) {
+      const uint32_t digit = (word >> (3 * i)) & 7;
+      codes[4 * w + i] = static_cast<uint8_t>((signs >> i) & 1 ? 7 - digit : 8 + digit);
+    }
+  }
+}
+
+// half d, 32 bytes of index, 8 words: four times three more index bits, three bits of scale s, and
+// the sign of a shift. Value d (2 s + 1) (digit + shift), shift plus or minus 1/8.
+void DecodeIq1S(const uint8_t* block, uint8_t* codes, float* scales, float* mins) {
+  const float d = LoadHalf(block);
+  for (int32_t g = 0; g < 8; ++g) {
+    const uint32_t high = LoadLe16(block + 34 + 2 * g);
+    scales[g] = d * static_cast<float>(2 * ((high >> 12) & 7) + 1);
+    mins[g] = scales[g] * (high & 0x8000 ? -0.125f : 0.125f);
+    for (int32_t l = 0; l < 4; ++l) {
+      const uint32_t word = kIq1[block[2 + 4 * g + l] | (((high >> (3 * l)) & 7) << 8)];
+      for (int32_t i = 0; i < 8; ++i) {
+        codes[32 * g + 8 * l + i] = (word >> (2 * i)) & 3;
+      }
+    }
+  }
+}
+
+// 32 bytes of index; 16 bytes of two nibbles, each three more index bits and the sign of a shift;
+// four words of four times three bits of scale, whose top nibbles are the half d. The shift changes
+// every eight weights, the scale every 16, so a code counts eighths: 8 (digit + shift) = 2 code
+// - 9.
+void DecodeIq1M(const uint8_t* block, uint8_t* codes, float* scales, float*) {
+  uint32_t half = 0;
+  for (int32_t w = 0; w < 4; ++w) half |= uint32_t{LoadLe16(block + 48 + 2 * w)} >> 12 << (4 * w);
+  const float d = F16ToFloat(static_cast<uint16_t>(half));
+  for (int32_t g = 0; g < 16; ++g) {
+    const uint32_t s = (uint32_t{LoadLe16(block + 48 + g / 4 * 2)} >> (g % 4 * 3)) & 7;
+    scales[g] = d * static_cast<float>(2 * s + 1) * 0.25f;
+  }
+  for (int32_t w = 0; w < 32; ++w) {
+    const uint32_t nibble = (uint32_t{block[32 + w / 2]} >> (w % 2 * 4)) & 15;
+    const uint32_t word = kIq1[block[w] | ((nibble & 7) << 8)];
+    const uint32_t base = nibble & 8 ? 0 : 1;
+    for (int32_t i = 0; i < 8; ++i) {
+      codes[8 * w + i] = static_cast<uint8_t>(4 * ((word >> (2 * i)) & 3) + base);
+    }
+  }
+}
+
+namespace {
+
+// -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113, plus 128
+constexpr uint8_t kIq4Codes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                   129, 141, 153, 166, 181, 197, 217, 241};
+
+void PutIq4(const uint8_t* bytes, uint8_t* codes) {
+  for (int32_t i = 0; i < 16; ++i) {
+    codes[i] = kIq4Codes[bytes[i] & 15];
+    codes[16 + i] = kIq4Codes[bytes[i] >> 4];
+  }
+}
+
+}  // namespace
+
+// half d, nibbles
+void DecodeIq4Nl(const uint8_t* block, uint8_t* codes, float* scales, float*) {
+  scales[0] = LoadHalf(block);
+  PutIq4(block + 2, codes);
+}
+
+// half d, a word of two high scale bits, 4 bytes of two times four low ones, 128 bytes of nibbles;
+// scales are 6 bits plus 32
+void DecodeIq4Xs(const uint8_t* block, uint8_t* codes, float* scales, float*) {
+  const float d = LoadHalf(block);
+  const uint32_t high = LoadLe16(block + 2);
+  for (int32_t g = 0; g < 8; ++g) {
+    const uint32_t low = (uint32_t{block[4 + g / 2]} >> (g % 2 * 4)) & 15;
+    const int32_t scale = static_cast<int32_t>(low | (((high >> (2 * g)) & 3) << 4)) - 32;
+    scales[g] = d * static_cast<float>(scale);
+    PutIq4(block + 8 + 16 * g, codes + 32 * g);
+  }
+}
+
+}  // namespace cellm::gguf
