@@ -11,15 +11,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "kernels/kernel_rows.h"
 #include "kernels/kernel_types.h"
 
 namespace cellm::kernels {
-
-struct KernelTable {
-#define CELLM_KERNEL(name, exactness, result, parameters) result(*name) parameters = nullptr;
-#include "kernels/kernel_list.inc"
-#undef CELLM_KERNEL
-};
 
 struct Tier {
   std::string_view name;
@@ -35,10 +30,15 @@ struct ChosenKernels {
   std::string_view tier;  // the best tier that was laid over
 };
 
-// `forced` empty: the best tier that runs here and agrees with the scalar table on a short
-// self-test. Otherwise exactly that tier (over scalar). Unsupported when the name is unknown (the
-// message lists the names) or the CPU lacks it.
+// `forced` empty: every tier that runs here and agrees with the scalar table on a short self-test
+// is laid over the ones before it. Otherwise the same up to and including the named tier, so that
+// "avx2" gives what a CPU without AVX-512 would run. Unsupported when the name is unknown (the
+// message lists the names), the CPU lacks it, or it fails the self-test. A millisecond; any thread.
 Result<ChosenKernels> ChooseKernels(std::string_view forced);
+
+// The self-test: true when every row that `candidate` has gives the bits of the scalar table on a
+// few small inputs. A guard against a CPU, emulator or compiler that does not do what it says.
+bool AgreesWithScalar(const KernelTable& candidate);
 
 // Floats of AttendArgs::scratch that any tier may use.
 size_t AttendScratchFloats(int32_t heads, int32_t rows, int32_t head_dim_v);

@@ -51,7 +51,8 @@ struct KvPages {
 // Query rows are consecutive tokens; for row r and each of `heads` query heads that share the kv
 // head, over keys j in [key_begin[r], key_end[r]):
 //   s_j = (q . k_j) * scale, then softcap * tanh(s_j / softcap) when softcap > 0
-//   out = sum_j softmax(s)_j v_j      (optionally with a sink logit per head in the denominator)
+//   out = sum_j softmax(s)_j v_j      (optionally with a sink logit per head in the denominator:
+//                                      the sum starts with m = sink and 1 in denominator lane 0)
 // Order (class O): q . k is one running fused sum over the dimensions in index order. Keys go in
 // blocks of 64 at absolute multiples of 64. In a block: m' = max(m, block maximum over valid keys);
 // when m' > m, acc and the 16 denominator lanes are multiplied by exp(m - m'); p_j = exp(s_j - m');
@@ -72,7 +73,7 @@ struct AttendArgs {
   float softcap;       // 0: none
   const float* sinks;  // [heads] or null
   KvPages kv;
-  float* scratch;  // attend_scratch_floats(args) floats
+  float* scratch;  // AttendScratchFloats() floats
 };
 
 }  // namespace cellm::kernels

@@ -1,0 +1,74 @@
+// The list of tiers and the choice among them.
+//
+// A tier is added here in three places: its table, what it asks of the CPU, its line in the list.
+
+#include "kernels/kernel_table.h"
+#include "kernels/scalar/scalar.h"
+#include "platform/cpu.h"
+
+namespace cellm::kernels {
+namespace {
+
+bool ScalarRunsHere() { return true; }
+
+// Non-null rows of `tier` replace those of `table`.
+void LayOver(const KernelTable& tier, KernelTable& table) {
+#define CELLM_KERNEL(name, exactness, result, parameters) \
+  if (tier.name != nullptr) table.name = tier.name;
+#include "kernels/kernel_list.inc"
+#undef CELLM_KERNEL
+}
+
+std::string TierNames(const std::vector<Tier>& tiers) {
+  std::string names;
+  for (const Tier& tier : tiers) {
+    if (!names.empty()) names += ", ";
+    names += tier.name;
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<Tier> AllTiers() {
+  return {
+      {"scalar", &scalar::kTable, &ScalarRunsHere},
+  };
+}
+
+Result<ChosenKernels> ChooseKernels(std::string_view forced) {
+  const std::vector<Tier> tiers = AllTiers();
+  ChosenKernels chosen = {*tiers[0].table, tiers[0].name};
+  bool found = forced.empty() || forced == tiers[0].name;
+  for (size_t i = 1; i < tiers.size() && (forced.empty() || !found); ++i) {
+    const Tier& tier = tiers[i];
+    const bool runs = tier.runs_here();
+    const bool agrees = runs && AgreesWithScalar(*tier.table);
+    if (tier.name == forced) {
+      found = true;
+      if (!runs) {
+        return Unsupported("kernels \"%s\": this CPU lacks the instructions", tier.name.data());
+      }
+      if (!agrees) {
+        return Unsupported("kernels \"%s\": results differ from the scalar ones on this machine",
+                           tier.name.data());
+      }
+    }
+    if (!agrees) continue;
+    LayOver(*tier.table, chosen.table);
+    chosen.tier = tier.name;
+  }
+  if (!found) {
+    return Unsupported("kernels \"%.*s\" are not in this build, which has: %s",
+                       static_cast<int>(forced.size()), forced.data(), TierNames(tiers).c_str());
+  }
+  return chosen;
+}
+
+size_t AttendScratchFloats(int32_t heads, int32_t rows, int32_t head_dim_v) {
+  (void)head_dim_v;
+  // For every row and head the running maximum and 16 denominator lanes, on lines of their own.
+  return static_cast<size_t>(heads) * static_cast<size_t>(rows) * 32u + 32u;
+}
+
+}  // namespace cellm::kernels
