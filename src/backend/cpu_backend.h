@@ -1,0 +1,90 @@
+#ifndef CELLM_SRC_BACKEND_CPU_BACKEND_H_
+#define CELLM_SRC_BACKEND_CPU_BACKEND_H_
+
+// The ops on the CPU: the kernel table over the thread pool.
+//
+// Work is cut by output into tiles whose edges depend on shapes only. Small pieces (norms of a few
+// rows) run on the caller without waking anyone.
+
+#include <cstdint>
+#include <memory>
+
+#include "backend/backend.h"
+#include "backend/measure_backend.h"
+#include "base/allocator.h"
+#include "base/status.h"
+#include "kernels/kernel_table.h"
+#include "platform/thread_pool.h"
+
+namespace cellm {
+
+// How products with quantised weights are taken.
+enum class ActivationMode : uint8_t {
+  kInt8,     // activations in 8 bits per 32 columns, integer sums
+  kFloat32,  // weights unpacked to float: slow, the oracle
+};
+
+class CpuBackend final : public Backend {
+ public:
+  // Borrows both; they must outlive the backend.
+  CpuBackend(const kernels::KernelTable& kernels, platform::ThreadPool& pool, ActivationMode mode);
+  ~CpuBackend() override;
+
+  // Makes room for forward passes up to `needs`. Must be called before ops run; Prepare() works
+  // without. OutOfMemory leaves the old scratch.
+  Status Reserve(const ScratchNeeds& needs, Allocator& allocator);
+  uint64_t scratch_bytes() const;
+
+  Result<Weight> Prepare(const Matrix& matrix, WeightUse use, Allocator& allocator) override;
+  void Embed(const Weight& table, std::span<const int32_t> tokens, float scale, Rows out) override;
+  void GatherRows(Rows x, std::span<const int32_t> indices, Rows out) override;
+  void RmsNorm(Rows x, const float* weight, float offset, float eps, Rows y) override;
+  void LayerNorm(Rows x, const float* weight, const float* bias, float eps, Rows y) override;
+  void GatedRmsNorm(Rows x, Rows z, const float* weight, bool weight_per_group, int32_t group,
+                    float eps, bool gate_first, Rows out) override;
+  void Linear(Rows x, std::span<const LinearPart> parts) override;
+  void GatedLinear(Rows x, const LinearPart& gate, const LinearPart& up, Activation activation,
+                   Rows out) override;
+  void GatedAct(Activation activation, Rows gate, Rows up, Rows out) override;
+  void Act(Activation activation, Rows x, Rows out) override;
+  void Xielu(float a_p, float a_n, float beta, float eps, Rows x) override;
+  void Add(Rows x, Rows y, float scale) override;
+  void Scale(Rows x, float scale) override;
+  void Mul(Rows a, Rows b, Rows out) override;
+  void MulVector(Rows x, const float* vector) override;
+  void SoftCap(Rows x, float cap) override;
+  void SigmoidGate(Rows x, Rows gate) override;
+  void ScaleByPosition(const StepContext& step, float beta, int32_t original, Rows x) override;
+  void RoundToInt8(Rows x) override;
+  void RopeTable(const StepContext& step, const RopeSpec& spec, Rows cos_sin) override;
+  void Rope(const RopeSpec& spec, Rows cos_sin, int32_t heads, Rows x) override;
+  void StoreKv(const StepContext& step, int32_t layer, const AttendSpec& spec, Rows k,
+               Rows v) override;
+  void AttendPages(const StepContext& step, int32_t layer, const AttendSpec& spec, Rows q,
+                   Rows out) override;
+  void ShortConv(const StepContext& step, int32_t layer, const ShortConvSpec& spec, Rows x,
+                 Rows y) override;
+  void DeltaRule(const StepContext& step, int32_t layer, const DeltaRuleSpec& spec, Rows qkv,
+                 Rows b, Rows a, Rows out) override;
+  void SelectiveState(const StepContext& step, int32_t layer, const SelectiveStateSpec& spec,
+                      Rows xbc, Rows dt, Rows out) override;
+  void RouteExperts(const RouterSpec& spec, Rows logits, const Routing& routing) override;
+  void ExpertMlp(Rows x, const ExpertSpec& spec, const Routing& routing, Rows out) override;
+
+ private:
+  struct Scratch;
+  template <typename Body>
+  void ForRows(int32_t rows, int64_t floats_per_row, const Body& body);
+  void ProductTask(const Weight& weight, const float* bias, Rows x, Rows out, int32_t tile_begin,
+                   int32_t tile_end, int32_t worker);
+  void QuantiseInput(Rows x);
+
+  const kernels::KernelTable& kernels_;
+  platform::ThreadPool& pool_;
+  ActivationMode mode_;
+  std::unique_ptr<Scratch> scratch_;
+};
+
+}  // namespace cellm
+
+#endif  // CELLM_SRC_BACKEND_CPU_BACKEND_H_

@@ -1,0 +1,74 @@
+#ifndef CELLM_SRC_BACKEND_MEASURE_BACKEND_H_
+#define CELLM_SRC_BACKEND_MEASURE_BACKEND_H_
+
+// Runs nothing and notes how much scratch the ops would need. The engine lets a family's forward
+// pass run over it once, with a measuring Arena, to size everything before the first step.
+
+#include <cstdint>
+
+#include "backend/backend.h"
+
+namespace cellm {
+
+// Largest sizes met in one forward pass.
+struct ScratchNeeds {
+  int32_t quantised_rows = 0, quantised_cols = 0;  // inputs of Linear and its relatives
+  int32_t unpack_cols = 0;                         // columns of a packed weight
+  int32_t embed_cols = 0;
+  int32_t rotary_half = 0;
+  int32_t attend_heads = 0, attend_head_dim = 0;  // query heads of a kv head
+  int32_t attend_head_dim_v = 0;
+  int64_t gated_floats = 0;   // of GatedLinear's outputs
+  int64_t conv_floats = 0;    // (rows + taps - 1) * channels of ShortConv
+  int64_t expert_floats = 0;  // of ExpertMlp
+  int64_t expert_ints = 0;
+  int64_t state_floats = 0;  // per thread, of DeltaRule and SelectiveState
+};
+
+class MeasureBackend final : public Backend {
+ public:
+  const ScratchNeeds& needs() const { return needs_; }
+
+  Result<Weight> Prepare(const Matrix& matrix, WeightUse use, Allocator& allocator) override;
+  void Embed(const Weight& table, std::span<const int32_t> tokens, float scale, Rows out) override;
+  void GatherRows(Rows x, std::span<const int32_t> indices, Rows out) override;
+  void RmsNorm(Rows x, const float* weight, float offset, float eps, Rows y) override;
+  void LayerNorm(Rows x, const float* weight, const float* bias, float eps, Rows y) override;
+  void GatedRmsNorm(Rows x, Rows z, const float* weight, bool weight_per_group, int32_t group,
+                    float eps, bool gate_first, Rows out) override;
+  void Linear(Rows x, std::span<const LinearPart> parts) override;
+  void GatedLinear(Rows x, const LinearPart& gate, const LinearPart& up, Activation activation,
+                   Rows out) override;
+  void GatedAct(Activation activation, Rows gate, Rows up, Rows out) override;
+  void Act(Activation activation, Rows x, Rows out) override;
+  void Xielu(float a_p, float a_n, float beta, float eps, Rows x) override;
+  void Add(Rows x, Rows y, float scale) override;
+  void Scale(Rows x, float scale) override;
+  void Mul(Rows a, Rows b, Rows out) override;
+  void MulVector(Rows x, const float* vector) override;
+  void SoftCap(Rows x, float cap) override;
+  void SigmoidGate(Rows x, Rows gate) override;
+  void ScaleByPosition(const StepContext& step, float beta, int32_t original, Rows x) override;
+  void RoundToInt8(Rows x) override;
+  void RopeTable(const StepContext& step, const RopeSpec& spec, Rows cos_sin) override;
+  void Rope(const RopeSpec& spec, Rows cos_sin, int32_t heads, Rows x) override;
+  void StoreKv(const StepContext& step, int32_t layer, const AttendSpec& spec, Rows k,
+               Rows v) override;
+  void AttendPages(const StepContext& step, int32_t layer, const AttendSpec& spec, Rows q,
+                   Rows out) override;
+  void ShortConv(const StepContext& step, int32_t layer, const ShortConvSpec& spec, Rows x,
+                 Rows y) override;
+  void DeltaRule(const StepContext& step, int32_t layer, const DeltaRuleSpec& spec, Rows qkv,
+                 Rows b, Rows a, Rows out) override;
+  void SelectiveState(const StepContext& step, int32_t layer, const SelectiveStateSpec& spec,
+                      Rows xbc, Rows dt, Rows out) override;
+  void RouteExperts(const RouterSpec& spec, Rows logits, const Routing& routing) override;
+  void ExpertMlp(Rows x, const ExpertSpec& spec, const Routing& routing, Rows out) override;
+
+ private:
+  ScratchNeeds needs_;
+};
+
+}  // namespace cellm
+
+#endif  // CELLM_SRC_BACKEND_MEASURE_BACKEND_H_

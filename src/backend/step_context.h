@@ -1,0 +1,64 @@
+#ifndef CELLM_SRC_BACKEND_STEP_CONTEXT_H_
+#define CELLM_SRC_BACKEND_STEP_CONTEXT_H_
+
+// What one pass over the weights works on: the rows of the step and whose they are.
+//
+//   rows       0  1  2  3 | 4 | 5  6
+//   sequence   A (chunk)  | B | C (chunk)      rows of a sequence are neighbours, in order
+//   position  16 17 18 19 |90 | 0  1           absolute, consecutive within a sequence
+//
+// Ops that mix tokens work sequence by sequence in absolute positions and keep what they remember
+// in that sequence's LayerState, so that a chunk boundary or a neighbour cannot be seen in the
+// result. Everything here is owned by the engine and lives for one step.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "backend/rows.h"
+
+namespace cellm {
+
+// Element type of cached keys and values.
+enum class KvType : uint8_t { kF32, kF16 };
+inline constexpr size_t KvElementBytes(KvType type) { return type == KvType::kF32 ? 4 : 2; }
+
+// The pages of one layer of one sequence (layout: kernels::KvPages).
+struct KvSlice {
+  uint8_t* const* pages = nullptr;  // [position / page_tokens]; null once out of the window
+  int32_t page_tokens = 0;
+  size_t k_offset = 0, v_offset = 0;            // bytes from a page's start to head 0
+  size_t k_head_stride = 0, v_head_stride = 0;  // bytes from one kv head to the next
+};
+
+// What one layer of one sequence remembers. Parts that the layer does not have are null.
+struct LayerState {
+  KvSlice kv;
+  float* recurrent = nullptr;  // LayerStateSpec::recurrent_floats, zeros before the first token
+  float* conv = nullptr;       // [conv_taps - 1][conv_channels], oldest first, zeros at the start
+};
+
+struct SequenceSlice {
+  int32_t row_begin = 0;
+  int32_t row_count = 0;
+  int32_t position_begin = 0;  // of row_begin
+  // The length that the sequence is planned to reach; fixed when it is created. Rotary kinds whose
+  // factors depend on length choose by it, once for the whole life of the sequence.
+  int32_t planned_total_tokens = 0;
+  const LayerState* layers = nullptr;  // [ModelInfo::layers.size()]
+};
+
+struct StepContext {
+  int32_t rows = 0;
+  const int32_t* tokens = nullptr;     // [rows]
+  const int32_t* positions = nullptr;  // [rows]
+  std::span<const SequenceSlice> sequences;
+  std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
+  Rows logits;                          // [logit_rows.size(), vocab_size], where they go
+  KvType kv_type = KvType::kF16;
+  Arena* arena = nullptr;
+};
+
+}  // namespace cellm
+
+#endif  // CELLM_SRC_BACKEND_STEP_CONTEXT_H_

@@ -1,0 +1,49 @@
+#ifndef CELLM_SRC_KV_LAYER_STATE_H_
+#define CELLM_SRC_KV_LAYER_STATE_H_
+
+// What a layer remembers of a sequence, declared by the model, and what that costs.
+//
+// A layer may have any mix of: keys and values (of all tokens, of a window, or another layer's), a
+// recurrent state of fixed size, the tail of a short convolution.
+
+#include <cstdint>
+#include <span>
+
+#include "backend/step_context.h"
+
+namespace cellm {
+
+struct LayerStateSpec {
+  // Keys and values: kv_heads == 0 means none of its own.
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;    // of keys
+  int32_t head_dim_v = 0;  // of values
+  int32_t window = 0;      // 0: all tokens; w: a query sees the last w, itself included
+  int32_t kv_from = -1;    // >= 0: reads the keys and values of that earlier layer, stores nothing
+  // Fixed-size parts, in floats.
+  int64_t recurrent_floats = 0;
+  int32_t conv_channels = 0, conv_taps = 0;  // the tail holds conv_taps - 1 columns
+
+  int64_t conv_floats() const {
+    return conv_taps > 1 ? int64_t{conv_channels} * (conv_taps - 1) : 0;
+  }
+  bool stores_kv() const { return kv_heads > 0 && kv_from < 0; }
+};
+
+// Bytes of K and V of one token in one layer.
+int64_t KvBytesPerToken(const LayerStateSpec& spec, KvType type);
+
+// Bytes that a sequence of `tokens` tokens holds between steps:
+//   sum over layers that store K/V of pages(layer) * page_tokens * KvBytesPerToken
+//   + 4 * (recurrent_floats + conv_floats)
+// where pages = ceil(tokens / page_tokens) for full layers, and for a window w the pages that
+// overlap [max(0, tokens - w + 1), tokens). Page tables are not counted (docs/memory.md).
+int64_t BytesPerSequence(std::span<const LayerStateSpec> layers, KvType type, int32_t page_tokens,
+                         int64_t tokens);
+// The most that a sequence holds during a step that takes it from `tokens` to `tokens + chunk`.
+int64_t PeakBytesPerSequence(std::span<const LayerStateSpec> layers, KvType type,
+                             int32_t page_tokens, int64_t tokens, int64_t chunk);
+
+}  // namespace cellm
+
+#endif  // CELLM_SRC_KV_LAYER_STATE_H_

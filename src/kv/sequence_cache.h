@@ -1,0 +1,89 @@
+#ifndef CELLM_SRC_KV_SEQUENCE_CACHE_H_
+#define CELLM_SRC_KV_SEQUENCE_CACHE_H_
+
+// What the sequences of an engine remember.
+//
+// Layers that forget alike (all full, or the same window) form a group. A group has its own pages:
+// one page holds page_tokens tokens of every layer of the group, K then V of one layer after the
+// other, and its own page table per sequence:
+//
+//   group "full"       page = [layer 0: K | V][layer 5: K | V]...      table [0] [1] [2]
+//   group "window 32"  page = [layer 1: K | V][layer 2: K | V]...      table  -   -  [2]
+//
+// Pages are taken from the allocator in slabs as sequences grow, counted by reference, and copied
+// before a write when shared. Windowed groups give a page back when no later query can see it.
+// Invariants, tested by CheckInvariants(): (1) a page's count is the number of tables holding it;
+// (2) a page with count > 1 is never written; (3) a free page is in no table; (4) the table of a
+// sequence of t tokens holds exactly the pages that the formula of layer_state.h counts.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/step_context.h"
+#include "base/allocator.h"
+#include "base/status.h"
+#include "kv/layer_state.h"
+
+namespace cellm {
+
+struct CacheOptions {
+  KvType kv_type = KvType::kF16;
+  int32_t page_tokens = 32;    // a multiple of 16
+  int32_t context_tokens = 0;  // longest sequence: sizes page tables
+  int32_t max_sequences = 0;
+  uint64_t max_bytes = 0;  // pages and states together; 0: no limit but the allocator's
+};
+
+struct CacheStats {
+  uint64_t page_bytes_used = 0;  // pages in some table (each once)
+  uint64_t page_bytes_free = 0;  // taken from the allocator, in no table
+  uint64_t state_bytes = 0;      // fixed-size states
+  uint64_t table_bytes = 0;
+  int64_t pages_copied = 0;  // by copy on write, since creation
+};
+
+class SequenceCache {
+ public:
+  // InvalidArgument names the option; OutOfMemory.
+  static Result<std::unique_ptr<SequenceCache>> Create(std::span<const LayerStateSpec> layers,
+                                                       const CacheOptions& options,
+                                                       Allocator& allocator);
+  ~SequenceCache();
+
+  // A free slot in [0, max_sequences), with zeroed states. Busy, OutOfMemory.
+  Result<int32_t> CreateSequence();
+  void FreeSequence(int32_t slot);
+  Result<int32_t> Fork(int32_t slot);
+
+  // Tokens stored.
+  int32_t tokens(int32_t slot) const;
+  // Makes sure that tokens [tokens(slot), tokens(slot) + count) can be written: takes pages and
+  // copies shared ones. OutOfMemory says needed and available and changes nothing that is visible.
+  Status Grow(int32_t slot, int32_t count);
+  // After the step: the tokens are there. Gives back what left the windows.
+  void Commit(int32_t slot, int32_t count);
+  // Undoes Grow() of a step that did not run.
+  void Cancel(int32_t slot);
+  // See Engine::Rewind.
+  Status Rewind(int32_t slot, int32_t position);
+
+  // [layers.size()], valid until the sequence is freed. The pages that they show are those of the
+  // last Grow().
+  const LayerState* layers(int32_t slot) const;
+
+  // Returns free slabs to the allocator.
+  void Trim();
+  const CacheStats& stats() const;
+  void CheckInvariants() const;
+
+ private:
+  SequenceCache();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cellm
+
+#endif  // CELLM_SRC_KV_SEQUENCE_CACHE_H_
