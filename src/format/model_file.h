@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "format/gguf_tokenizer.h"
 #include "json/json.h"
 #include "platform/file.h"
 #include "tensor/matrix.h"
@@ -36,6 +37,10 @@ struct Tensor {
   uint64_t file_offset = 0;  // of data in that file
   uint64_t checksum = 0;     // XXH3-64 of data; meaningful when has_checksum
   bool has_checksum = false;
+  // GGUF only: see Matrix. Views of ModelFile::owned_orders.
+  std::span<const int32_t> row_order;
+  std::span<const int32_t> column_order;
+  int32_t column_unit = 0;
 };
 
 struct ModelFile {
@@ -55,6 +60,9 @@ struct ModelFile {
   std::string_view processor_config_json;
   std::vector<std::unique_ptr<std::string>> owned_texts;  // what the views above may point to
   std::vector<std::unique_ptr<std::vector<uint8_t>>> owned_bytes;  // rewritten tensors, if any
+  std::vector<std::unique_ptr<std::vector<int32_t>>> owned_orders;
+  // The tokenizer of a GGUF file, whose tokenizer_json is empty; null for other containers.
+  std::unique_ptr<GgufTokenizer> gguf_tokenizer;
   std::vector<std::string> notes;  // things a user should know: "vision tensors are ignored", ...
   bool rope_interleaved =
       false;  // q/k rows stored for neighbouring-pair rotary (v1 GGUF conversions)
