@@ -23,6 +23,12 @@ target_link_libraries(cellm_lib_flags INTERFACE cellm_flags)
 add_library(cellm_tool_flags INTERFACE)
 target_link_libraries(cellm_tool_flags INTERFACE cellm_flags)
 
+# Without this gcc makes statics of inline functions unique over the process: a library that holds
+# one can never be unloaded, and the name cannot be made local.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-gnu-unique>)
+endif()
+
 # Sanitizers instrument everything, third-party sources included. -g1 gives them lines to report
 # at a third of the size and link time of -g.
 if(CELLM_SANITIZE)
