@@ -1,0 +1,150 @@
+#include "unicode/unicode.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "base/utf8.h"
+#include "unicode/normalize.h"
+#include "unicode/script.h"
+
+namespace cellm::unicode {
+namespace {
+
+std::string Normalized(Form form, std::string_view text) {
+  std::string out;
+  AppendNormalized(form, text, &out);
+  return out;
+}
+
+TEST(CharMask, AsciiAgreesWithTheLargeTable) {
+  // The ASCII table is ours; everything else is utf8proc's. Both must say the same.
+  for (char32_t c = 0; c < 128; ++c) {
+    const uint32_t expected = internal::NonAsciiMask(c);
+    const uint32_t category_bits = (1u << 30) - 1;
+    EXPECT_EQ(CharMask(c) & category_bits, expected & category_bits) << "U+" << std::hex << +c;
+    EXPECT_EQ(MaskOf(GeneralCategory(c)), CharMask(c) & category_bits);
+  }
+}
+
+TEST(CharMask, WhiteSpaceIsTheListOfPropList) {
+  const std::vector<char32_t> expected = {0x09,   0x0A,   0x0B,   0x0C,   0x0D,   0x20,   0x85,
+                                          0xA0,   0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004,
+                                          0x2005, 0x2006, 0x2007, 0x2008, 0x2009, 0x200A, 0x2028,
+                                          0x2029, 0x202F, 0x205F, 0x3000};
+  std::vector<char32_t> found;
+  for (char32_t c = 0; c <= 0x10FFFF; ++c) {
+    if (IsWhiteSpace(c)) found.push_back(c);
+  }
+  EXPECT_EQ(found, expected);
+}
+
+TEST(CharMask, CategoriesOfSamples) {
+  EXPECT_NE(CharMask(U'é') & kLl, 0u);
+  EXPECT_NE(CharMask(U'ǅ') & kLt, 0u);
+  EXPECT_NE(CharMask(0x0301) & kMark, 0u);
+  EXPECT_NE(CharMask(U'½') & kNumber, 0u);
+  EXPECT_NE(CharMask(U'你') & kLo, 0u);
+  EXPECT_NE(CharMask(U'。') & kPunctuation, 0u);
+  EXPECT_NE(CharMask(U'€') & kSymbol, 0u);
+  EXPECT_EQ(CharMask(0x0378), MaskOf(Category::kCn));
+  EXPECT_EQ(CharMask(0x110000), MaskOf(Category::kCn));
+  EXPECT_EQ(CharMask(0xFFFFFFFF), MaskOf(Category::kCn));
+}
+
+TEST(Case, LowercaseAndFold) {
+  std::string out;
+  for (const char32_t c : {U'A', U'É', U'İ', U'Σ', U'ẞ', U'ß', U'1', U'Ⅷ'}) {
+    AppendLowercase(c, &out);
+  }
+  EXPECT_EQ(out, "aéi̇σßß1ⅷ");
+  EXPECT_EQ(FoldCase(U'K'), U'k');
+  EXPECT_EQ(FoldCase(0x17F), U's');
+}
+
+TEST(Classes, WordsAndIdeographs) {
+  EXPECT_TRUE(IsWordCharacter('_'));
+  EXPECT_TRUE(IsWordCharacter(0x200D));
+  EXPECT_TRUE(IsWordCharacter(0x24B6));
+  EXPECT_FALSE(IsWordCharacter('-'));
+  EXPECT_FALSE(IsWordCharacter(U'½'));
+  EXPECT_TRUE(IsCjkIdeograph(U'世'));
+  EXPECT_FALSE(IsCjkIdeograph(U'カ'));
+  EXPECT_TRUE(IsAsciiPunctuation('~'));
+  EXPECT_FALSE(IsAsciiPunctuation('a'));
+}
+
+TEST(Script, Samples) {
+  EXPECT_EQ(ScriptOf(U'漢'), kScriptHan);
+  EXPECT_EQ(ScriptOf(U'ひ'), kScriptHiragana);
+  EXPECT_EQ(ScriptOf(U'カ'), kScriptKatakana);
+  EXPECT_EQ(ScriptOf(U'a'), ScriptOf(U'é'));
+  EXPECT_NE(ScriptOf(U'a'), ScriptOf(U'а'));
+  EXPECT_EQ(ScriptOf(0x0378), kScriptUnknown);
+  EXPECT_EQ(ScriptOf(0x10FFFF), kScriptUnknown);
+}
+
+TEST(Normalize, TextbookCases) {
+  // Examples of UAX #15, figures 3 to 6.
+  EXPECT_EQ(Normalized(Form::kNfc, "e\u0301"), "é");
+  EXPECT_EQ(Normalized(Form::kNfd, "é"), "e\u0301");
+  EXPECT_EQ(Normalized(Form::kNfc, "\u212B"), "\u00C5");
+  EXPECT_EQ(Normalized(Form::kNfkc, "ﬁ"), "fi");
+  EXPECT_EQ(Normalized(Form::kNfc, "ﬁ"), "ﬁ");
+  EXPECT_EQ(Normalized(Form::kNfkc, "2\u2075"), "25");
+  EXPECT_EQ(Normalized(Form::kNfkc, "\u1E9B\u0323"), "\u1E69");
+  EXPECT_EQ(Normalized(Form::kNfd, "\u1E9B\u0323"), "\u017F\u0323\u0307");
+  EXPECT_EQ(Normalized(Form::kNfc, "\u1112\u1161\u11AB"), "\uD55C");
+  EXPECT_EQ(Normalized(Form::kNfd, "\uD55C"), "\u1112\u1161\u11AB");
+  EXPECT_EQ(Normalized(Form::kNfc, "\uD55C"), "\uD55C");
+  EXPECT_EQ(Normalized(Form::kNfc, "\u0958"), "\u0915\u093C");  // composition exclusion
+  EXPECT_EQ(Normalized(Form::kNfc, ""), "");
+  EXPECT_EQ(Normalized(Form::kNfc, std::string_view("a\0b", 3)), std::string_view("a\0b", 3));
+}
+
+// Chunks must not influence each other: normalizing a text in one piece and in chunks agree, and
+// the forms keep the laws of UAX #15.
+TEST(Normalize, ChunksAndLaws) {
+  const std::vector<char32_t> alphabet = {
+      U'a',   U'é',   0x301, 0x323,  0x307,  0x345,   0x1161,  0x11A8, 0x1100,  0xAC00, 0xAC01,
+      0x212B, 0x1E9B, 0x958, 0x93C,  0x9C7,  0x9BE,   0xF73,   0xF71,  0xF72,   0x344,  U'ﬁ',
+      U' ',   0x3099, U'か', 0xFF76, 0xFF9E, 0x1D15E, 0x1D165, U'你',  0x2F800, 0x0B47, 0x0B56};
+  Rng rng(7);
+  for (int round = 0; round < 20000; ++round) {
+    std::string text;
+    for (uint64_t i = 0, count = rng.NextBelow(9); i < count; ++i) {
+      AppendUtf8(alphabet[rng.NextBelow(alphabet.size())], &text);
+    }
+    for (const Form form : {Form::kNfc, Form::kNfd, Form::kNfkc, Form::kNfkd}) {
+      std::string whole;
+      Normalizer(form).AppendChunk(text, &whole);
+      ASSERT_EQ(Normalized(form, text), whole) << "round " << round << " text " << text;
+      ASSERT_EQ(Normalized(form, whole), whole) << "round " << round;  // idempotent
+    }
+    ASSERT_EQ(Normalized(Form::kNfc, Normalized(Form::kNfd, text)), Normalized(Form::kNfc, text));
+    ASSERT_EQ(Normalized(Form::kNfd, Normalized(Form::kNfc, text)), Normalized(Form::kNfd, text));
+  }
+}
+
+TEST(Normalize, LongRunsOfAccentsAreNotQuadratic) {
+  // 200,000 marks in falling order of combining class: a quadratic sort would run for minutes.
+  std::string text = "a";
+  for (int i = 0; i < 100000; ++i) text += "\u0301";
+  for (int i = 0; i < 100000; ++i) text += "\u0323";
+  const std::string out = Normalized(Form::kNfd, text);
+  EXPECT_EQ(out.size(), text.size());
+  EXPECT_EQ(out.substr(1, 2), "\u0323");
+}
+
+TEST(Grapheme, Clusters) {
+  EXPECT_EQ(GraphemeEnd("e\u0301x", 0), 3u);
+  EXPECT_EQ(GraphemeEnd("\r\nx", 0), 2u);
+  const std::string family = "👩‍💻!";
+  EXPECT_EQ(GraphemeEnd(family, 0), family.size() - 1);
+  EXPECT_EQ(GraphemeEnd("ab", 1), 2u);
+}
+
+}  // namespace
+}  // namespace cellm::unicode
