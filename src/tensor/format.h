@@ -32,7 +32,7 @@ enum class Format : uint8_t {
   kF8E5M2,    // OCP
   kF8E4M3V1,  // version-1 .cellm: exponent 15 decodes to +-240
   // Side-scaled, version-1 .cellm. Scales in "<name>.qscale", f16 [rows] or [rows, groups].
-  kI8V1,  // int8, value = q * scale
+  kI8V1,  // "i8": int8, value = q * scale (plain int8 is "int8")
   kI4V1,  // two a byte, low nibble first, value = (nibble - 8) * scale
   kI2V1,  // four a byte, lowest bits first, levels -1.5 -0.5 0.5 1.5 times scale
   // Side-scaled, from other projects' safetensors; the Matrix carries what each needs.
@@ -82,7 +82,7 @@ struct FormatInfo {
 };
 
 const FormatInfo& GetFormatInfo(Format format);
-// Format::kCount when there is no such name.
+// Format::kCount when there is no such name. "q1_0_g128", the .cellm name of kQ1_0, is known too.
 Format FormatByName(std::string_view name);
 
 inline bool IsDenseFloat(Format format) {

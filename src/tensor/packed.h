@@ -81,10 +81,15 @@ Result<PackedLayout> ParsePackedName(std::string_view name, int32_t rows, int32_
 
 // One row's codes and scales into / out of packed bytes (scalar, for converters and oracles).
 //   codes  [cols], each < 2^bits      scales, mins  [groups()] (mins ignored without has_min)
+// PackRow() writes the row's own bytes only: padding rows and the zeros of packed.h are there when
+// `packed` was zeroed before. f16 scales are rounded to nearest.
 void PackRow(const PackedLayout& layout, int32_t row, const uint8_t* codes, const float* scales,
              const float* mins, uint8_t* packed);
 void UnpackRow(const PackedLayout& layout, int32_t row, const uint8_t* packed, uint8_t* codes,
                float* scales, float* mins);
+// The codes of columns [first_col, min(first_col + 32, cols)) of one row; first_col % 32 == 0.
+void UnpackChunk(const PackedLayout& layout, int32_t row, int32_t first_col, const uint8_t* packed,
+                 uint8_t* codes);
 
 }  // namespace cellm
 
