@@ -6,10 +6,19 @@
 #include "kernels/scalar/scalar.h"
 #include "platform/cpu.h"
 
+#if defined(__x86_64__)
+#include "kernels/avx512/avx512.h"
+#include "kernels/avx512_vnni/avx512_vnni.h"
+#endif
+
 namespace cellm::kernels {
 namespace {
 
 bool ScalarRunsHere() { return true; }
+#if defined(__x86_64__)
+bool Avx512RunsHere() { return platform::DetectCpuFeatures().avx512; }
+bool Avx512VnniRunsHere() { return platform::DetectCpuFeatures().avx512_vnni; }
+#endif
 
 // Non-null rows of `tier` replace those of `table`.
 void LayOver(const KernelTable& tier, KernelTable& table) {
@@ -32,7 +41,11 @@ std::string TierNames(const std::vector<Tier>& tiers) {
 
 std::vector<Tier> AllTiers() {
   return {
-      {"scalar", &scalar::kTable, &ScalarRunsHere},
+    {"scalar", &scalar::kTable, &ScalarRunsHere},
+#if defined(__x86_64__)
+        {"avx512", &avx512::kTable, &Avx512RunsHere},
+        {"avx512_vnni", &avx512_vnni::kTable, &Avx512VnniRunsHere},
+#endif
   };
 }
 

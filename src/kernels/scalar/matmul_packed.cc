@@ -58,7 +58,10 @@ float Output(const PackedTiles& w, const QuantRows& x, const uint8_t* tile, int3
     const uint8_t* codes =
         tile + w.codes_offset + static_cast<size_t>(chunk) * 64u * static_cast<size_t>(w.bits);
     for (int32_t part = 0; part < parts; ++part) {
-      const int32_t group = (chunk * 32 + part * width) / w.group;
+      // With an odd number of 16-wide groups the last half chunk is padding and has none: its
+      // codes, values and sum are zero, so any finite scale does.
+      const int32_t index = (chunk * 32 + part * width) / w.group;
+      const int32_t group = index < w.groups ? index : w.groups - 1;
       int32_t product = 0;
       for (int32_t i = part * width; i < (part + 1) * width; ++i) {
         product += static_cast<int32_t>(Code(codes, w.bits, row, i)) * values[chunk * 32 + i];

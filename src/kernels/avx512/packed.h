@@ -1,0 +1,493 @@
+#ifndef CELLM_SRC_KERNELS_AVX512_PACKED_H_
+#define CELLM_SRC_KERNELS_AVX512_PACKED_H_
+
+// The packed product for 512-bit tiers, apart from the byte dot product itself, which a tier gives
+// as `Dot`:
+//   template <int kBits> static __m512i Dot::Add(__m512i sums, __m512i codes, __m512i x)
+// adds to each 32-bit lane the four products of its unsigned codes (below 2^kBits) and signed x.
+//
+// A chunk is 16 rows x 32 columns. LoadChunk() turns any number of bits into the eight operands of
+// the 8-bit layout: byte 4*row+i of operand v is the code of column 4v+i. Then, for each token,
+// eight dot steps with four activations broadcast, started from -zero * sum(x), give the exact
+// integer of the chunk; one conversion, one product of scales, one fused multiply-add follow.
+//
+// Few tokens (decode): a tile at a time straight from memory, all tokens against the operands in
+// registers. Many tokens: blocks of up to 16 chunks of two tiles are widened to bytes in L1 and run
+// against six tokens at a time: 12 integer and 12 float sums. Both take the steps of each output in
+// the same order, so the bits agree.
+
+#include "kernels/avx512/simd.h"
+#include "kernels/kernel_types.h"
+
+namespace cellm {
+namespace {
+
+using kernels::PackedTiles;
+using kernels::QuantRows;
+
+constexpr int32_t kDirectTokens = 6;  // up to this many: from memory; beyond: panels
+constexpr int32_t kPanelTokens = 6;
+constexpr int32_t kPanelChunks = 16;
+
+CELLM_INLINE __m512i LoadVector(const uint8_t* p) { return _mm512_loadu_si512(p); }
+
+// (v >> kShift) & kMask of every byte, moved up by kUp.
+template <int kShift, int kMask, int kUp>
+CELLM_INLINE __m512i Field(__m512i v) {
+  const __m512i mask = _mm512_set1_epi8(static_cast<char>(kMask << kUp));
+  if constexpr (kShift > kUp) v = _mm512_srli_epi16(v, kShift - kUp);
+  if constexpr (kShift < kUp) v = _mm512_slli_epi16(v, kUp - kShift);
+  return _mm512_and_si512(v, mask);
+}
+
+// The plane of two bits at p, moved up by kUp, or-ed into or written to w.
+template <int kUp, bool kFirst>
+CELLM_INLINE void AddPlane2(const uint8_t* p, __m512i w[8]) {
+  const __m512i a = LoadVector(p);
+  const __m512i b = LoadVector(p + 64);
+  const __m512i fields[8] = {Field<0, 3, kUp>(a), Field<0, 3, kUp>(b), Field<2, 3, kUp>(a),
+                             Field<2, 3, kUp>(b), Field<4, 3, kUp>(a), Field<4, 3, kUp>(b),
+                             Field<6, 3, kUp>(a), Field<6, 3, kUp>(b)};
+#pragma GCC unroll 8
+  for (int v = 0; v < 8; ++v) w[v] = kFirst ? fields[v] : _mm512_or_si512(w[v], fields[v]);
+}
+
+template <int kUp, bool kFirst>
+CELLM_INLINE void AddPlane1(const uint8_t* p, __m512i w[8]) {
+  const __m512i a = LoadVector(p);
+  const __m512i fields[8] = {Field<0, 1, kUp>(a), Field<1, 1, kUp>(a), Field<2, 1, kUp>(a),
+                             Field<3, 1, kUp>(a), Field<4, 1, kUp>(a), Field<5, 1, kUp>(a),
+                             Field<6, 1, kUp>(a), Field<7, 1, kUp>(a)};
+#pragma GCC unroll 8
+  for (int v = 0; v < 8; ++v) w[v] = kFirst ? fields[v] : _mm512_or_si512(w[v], fields[v]);
+}
+
+template <int kBits>
+CELLM_INLINE void LoadChunk(const uint8_t* p, __m512i w[8]) {
+  if constexpr (kBits == 8) {
+#pragma GCC unroll 8
+    for (int v = 0; v < 8; ++v) w[v] = LoadVector(p + 64 * v);
+  } else {
+    if constexpr ((kBits & 4) != 0) {
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v) {
+        const __m512i nibbles = LoadVector(p + 64 * v);
+        w[v] = Field<0, 15, 0>(nibbles);
+        w[v + 4] = Field<4, 15, 0>(nibbles);
+      }
+      p += 4 * 64;
+    }
+    if constexpr ((kBits & 2) != 0) {
+      AddPlane2<kBits & 4, (kBits & 4) == 0>(p, w);
+      p += 2 * 64;
+    }
+    if constexpr ((kBits & 1) != 0) AddPlane1<kBits & 6, (kBits & 6) == 0>(p, w);
+  }
+}
+
+CELLM_INLINE __m512i Broadcast4(const int8_t* x) {
+  int32_t four;
+  __builtin_memcpy(&four, x, sizeof(four));
+  return _mm512_set1_epi32(four);
+}
+
+// Scales (or mins) of one group. With an odd number of 16-wide groups the last half chunk is
+// padding and takes the scale before it, which multiplies zero.
+CELLM_INLINE int32_t ClampGroup(const PackedTiles& w, int32_t group) {
+  return group < w.groups ? group : w.groups - 1;
+}
+CELLM_INLINE __m512 LoadScales(const uint8_t* scales, int32_t group, bool is_f32) {
+  if (is_f32) return _mm512_loadu_ps(scales + static_cast<size_t>(group) * 64u);
+  return LoadHalves(reinterpret_cast<const uint16_t*>(scales) + static_cast<size_t>(group) * 16u);
+}
+
+// What stays the same over a call.
+struct PackedCall {
+  const PackedTiles* w;
+  const QuantRows* x;
+  float* out;
+  int64_t out_stride;
+  int32_t zero;        // taken from the sum for each activation: zero2 / 2, or zero2 when odd
+  bool odd;            // zero2 is odd: products count twice and scales half
+  int32_t part_group;  // pieces (chunks, or half chunks) per group
+};
+
+// The rest of a piece for one token: integer sum to running float.
+CELLM_INLINE __m512 Finish(const PackedCall& call, __m512i product, int32_t correction,
+                           __m512 scale, float xscale, __m512 f) {
+  if (call.odd) {
+    product = _mm512_add_epi32(_mm512_add_epi32(product, product), _mm512_set1_epi32(correction));
+  }
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(product), _mm512_mul_ps(scale, _mm512_set1_ps(xscale)),
+                         f);
+}
+
+// One tile times T tokens from `token`, straight from memory.
+template <typename Dot, int kBits, int T, bool kHalves>
+void DirectTile(const PackedCall& call, int32_t tile, int32_t token) {
+  const PackedTiles& w = *call.w;
+  const int64_t chunks = w.chunks;
+  const uint8_t* data = w.data + static_cast<size_t>(tile) * w.tile_bytes;
+  const uint8_t* codes = data + w.codes_offset;
+  const int8_t* values = call.x->values + token * chunks * 32;
+  const float* xscales = call.x->scales + token * chunks;
+  const int32_t* sums = call.x->sums + token * chunks * 2;
+  const bool has_min = w.has_min != 0;
+  const bool is_f32 = w.scales_are_f32 != 0;
+  constexpr int kPieces = kHalves ? 2 : 1;
+  constexpr int kWidth = 8 / kPieces;
+
+  __m512 f[T];
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) f[t] = _mm512_setzero_ps();
+  __m512 scale = _mm512_setzero_ps();
+  __m512 min = _mm512_setzero_ps();
+  int32_t group = 0;
+  int32_t left = 0;  // pieces before the next group
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    __m512i operands[8];
+#pragma GCC unroll 8
+    for (int line = 0; line < kBits; ++line) {
+      _mm_prefetch(reinterpret_cast<const char*>(codes) + 64 * line + 2048, _MM_HINT_T0);
+    }
+    LoadChunk<kBits>(codes, operands);
+    codes += 64 * kBits;
+#pragma GCC unroll 2
+    for (int piece = 0; piece < kPieces; ++piece) {
+      if (left == 0) {
+        const int32_t own = kHalves ? ClampGroup(w, group) : group;
+        scale = LoadScales(data, own, is_f32);
+        if (call.odd) scale = _mm512_mul_ps(scale, _mm512_set1_ps(0.5f));
+        if (has_min) min = LoadScales(data + w.mins_offset, own, is_f32);
+        ++group;
+        left = call.part_group;
+      }
+      --left;
+#pragma GCC unroll 8
+      for (int t = 0; t < T; ++t) {
+        const int8_t* x = values + (t * chunks + chunk) * 32 + piece * 16;
+        const int32_t* s = sums + (t * chunks + chunk) * 2;
+        const int32_t sum = kHalves ? s[piece] : s[0] + s[1];
+        const int32_t correction = -call.zero * sum;
+        // Two chains hide the latency of the dot product.
+        __m512i a = _mm512_set1_epi32(call.odd ? 0 : correction);
+        __m512i b = _mm512_setzero_si512();
+#pragma GCC unroll 8
+        for (int v = 0; v < kWidth; v += 2) {
+          a = Dot::template Add<kBits>(a, operands[piece * kWidth + v], Broadcast4(x + 4 * v));
+          b = Dot::template Add<kBits>(b, operands[piece * kWidth + v + 1],
+                                       Broadcast4(x + 4 * v + 4));
+        }
+        const float xscale = xscales[t * chunks + chunk];
+        f[t] = Finish(call, _mm512_add_epi32(a, b), correction, scale, xscale, f[t]);
+        if (has_min) {
+          f[t] = _mm512_fmadd_ps(min, _mm512_set1_ps(xscale * static_cast<float>(sum)), f[t]);
+        }
+      }
+    }
+  }
+  const __mmask16 mask = LaneMask(w.rows - tile * 16);
+  float* out = call.out + token * call.out_stride + tile * 16;
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) _mm512_mask_storeu_ps(out + t * call.out_stride, mask, f[t]);
+}
+
+template <typename Dot, int kBits, bool kHalves>
+void Direct(const PackedCall& call, int32_t tile_begin, int32_t tile_end, int32_t token,
+            int32_t count) {
+  for (int32_t tile = tile_begin; tile < tile_end; ++tile) {
+    switch (count) {
+      case 1:
+        DirectTile<Dot, kBits, 1, kHalves>(call, tile, token);
+        break;
+      case 2:
+        DirectTile<Dot, kBits, 2, kHalves>(call, tile, token);
+        break;
+      case 3:
+        DirectTile<Dot, kBits, 3, kHalves>(call, tile, token);
+        break;
+      case 4:
+        DirectTile<Dot, kBits, 4, kHalves>(call, tile, token);
+        break;
+      case 5:
+        DirectTile<Dot, kBits, 5, kHalves>(call, tile, token);
+        break;
+      default:
+        DirectTile<Dot, kBits, 6, kHalves>(call, tile, token);
+        break;
+    }
+  }
+}
+
+// A block of chunks of one or two tiles, ready for many tokens.
+struct Panel {
+  alignas(64) uint8_t widened[2][kPanelChunks][512];
+  alignas(64) float scales[kPanelChunks * 2][2][16];  // [piece][tile][row]; halved when odd
+  alignas(64) float mins[kPanelChunks * 2][2][16];
+  const uint8_t* codes[2];  // into `widened`, or into the weights when they are bytes already
+  int32_t chunk_begin;
+  int32_t chunks;
+};
+
+// Per token and piece of the panel: what the integer sum starts from, the scale of the
+// activations, and for mins their scaled sum.
+struct PanelTokens {
+  int32_t corrections[kPanelTokens][kPanelChunks * 2];
+  float xscales[kPanelTokens][kPanelChunks];
+  float scaled_sums[kPanelTokens][kPanelChunks * 2];
+};
+
+template <int kBits>
+void WidenTile(const PackedTiles& w, int32_t tile, int slot, Panel& panel) {
+  const uint8_t* codes = w.data + static_cast<size_t>(tile) * w.tile_bytes + w.codes_offset +
+                         static_cast<size_t>(panel.chunk_begin) * (64u * kBits);
+  if constexpr (kBits == 8) {
+    panel.codes[slot] = codes;
+  } else {
+    panel.codes[slot] = panel.widened[slot][0];
+    for (int32_t chunk = 0; chunk < panel.chunks; ++chunk) {
+      __m512i operands[8];
+      LoadChunk<kBits>(codes + chunk * 64 * kBits, operands);
+#pragma GCC unroll 8
+      for (int v = 0; v < 8; ++v) {
+        _mm512_store_si512(panel.widened[slot][chunk] + 64 * v, operands[v]);
+      }
+    }
+  }
+}
+
+template <bool kHalves>
+void ExpandScales(const PackedCall& call, int32_t tile, int slot, Panel& panel) {
+  const PackedTiles& w = *call.w;
+  const uint8_t* data = w.data + static_cast<size_t>(tile) * w.tile_bytes;
+  const bool is_f32 = w.scales_are_f32 != 0;
+  constexpr int kPieces = kHalves ? 2 : 1;
+  for (int32_t piece = 0; piece < panel.chunks * kPieces; ++piece) {
+    const int32_t group = ClampGroup(w, (panel.chunk_begin * kPieces + piece) / call.part_group);
+    __m512 scale = LoadScales(data, group, is_f32);
+    if (call.odd) scale = _mm512_mul_ps(scale, _mm512_set1_ps(0.5f));
+    _mm512_store_ps(panel.scales[piece][slot], scale);
+    if (w.has_min != 0) {
+      _mm512_store_ps(panel.mins[piece][slot], LoadScales(data + w.mins_offset, group, is_f32));
+    }
+  }
+}
+
+template <bool kHalves>
+void PrepareTokens(const PackedCall& call, const Panel& panel, int32_t token, int32_t count,
+                   PanelTokens& tokens) {
+  const int64_t chunks = call.w->chunks;
+  const __m512i zero = _mm512_set1_epi32(-call.zero);
+  for (int32_t t = 0; t < count; ++t) {
+    const int64_t first = (token + t) * chunks + panel.chunk_begin;
+    const int32_t* sums = call.x->sums + 2 * first;
+    const float* xscales = call.x->scales + first;
+    const __mmask16 mask = LaneMask(panel.chunks);
+    const __m512 scale = _mm512_maskz_loadu_ps(mask, xscales);
+    _mm512_storeu_ps(tokens.xscales[t], scale);
+    const __m512i low = _mm512_maskz_loadu_epi32(LaneMask(2 * panel.chunks), sums);
+    const __m512i high = panel.chunks > 8
+                             ? _mm512_maskz_loadu_epi32(LaneMask(2 * panel.chunks - 16), sums + 16)
+                             : _mm512_setzero_si512();
+    if constexpr (kHalves) {
+      const __m512i twice_low = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+      const __m512i twice_high = _mm512_add_epi32(twice_low, _mm512_set1_epi32(8));
+      _mm512_storeu_si512(tokens.corrections[t], _mm512_mullo_epi32(low, zero));
+      _mm512_storeu_si512(tokens.corrections[t] + 16, _mm512_mullo_epi32(high, zero));
+      _mm512_storeu_ps(tokens.scaled_sums[t], _mm512_mul_ps(_mm512_permutexvar_ps(twice_low, scale),
+                                                            _mm512_cvtepi32_ps(low)));
+      _mm512_storeu_ps(
+          tokens.scaled_sums[t] + 16,
+          _mm512_mul_ps(_mm512_permutexvar_ps(twice_high, scale), _mm512_cvtepi32_ps(high)));
+    } else {
+      const __m512i even =
+          _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+      const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+      const __m512i sum = _mm512_add_epi32(_mm512_permutex2var_epi32(low, even, high),
+                                           _mm512_permutex2var_epi32(low, odd, high));
+      _mm512_storeu_si512(tokens.corrections[t], _mm512_mullo_epi32(sum, zero));
+      _mm512_storeu_ps(tokens.scaled_sums[t], _mm512_mul_ps(scale, _mm512_cvtepi32_ps(sum)));
+    }
+  }
+}
+
+// N tiles of the panel times T tokens from `token`; running sums wait in `out` between panels.
+template <typename Dot, int T, int N, bool kHalves>
+void PanelTile(const PackedCall& call, const Panel& panel, const PanelTokens& tokens, int32_t tile,
+               int32_t token) {
+  const int64_t chunks = call.w->chunks;
+  const int8_t* values = call.x->values + (token * chunks + panel.chunk_begin) * 32;
+  const uint8_t* codes0 = panel.codes[0];
+  const uint8_t* codes1 = N == 2 ? panel.codes[1] : nullptr;
+  const bool has_min = call.w->has_min != 0;
+  const bool odd = call.odd;
+  constexpr int kPieces = kHalves ? 2 : 1;
+  constexpr int kWidth = 8 / kPieces;
+  float* out = call.out + token * call.out_stride + tile * 16;
+  // Only the last tile of the matrix can be partial, and it is the last of its pair.
+  const __mmask16 mask = LaneMask(call.w->rows - (tile + N - 1) * 16);
+  const __mmask16 full = N == 2 ? static_cast<__mmask16>(0xFFFF) : mask;
+
+  __m512 f[T][N];
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 2
+    for (int n = 0; n < N; ++n) {
+      f[t][n] = panel.chunk_begin == 0 ? _mm512_setzero_ps()
+                                       : _mm512_maskz_loadu_ps(n == N - 1 ? mask : full,
+                                                               out + t * call.out_stride + 16 * n);
+    }
+  }
+  for (int32_t chunk = 0; chunk < panel.chunks; ++chunk) {
+#pragma GCC unroll 2
+    for (int piece = 0; piece < kPieces; ++piece) {
+      const int32_t index = chunk * kPieces + piece;
+      __m512i sums[T][N];
+#pragma GCC unroll 8
+      for (int t = 0; t < T; ++t) {
+        const __m512i start =
+            odd ? _mm512_setzero_si512() : _mm512_set1_epi32(tokens.corrections[t][index]);
+#pragma GCC unroll 2
+        for (int n = 0; n < N; ++n) sums[t][n] = start;
+      }
+#pragma GCC unroll 8
+      for (int v = 0; v < kWidth; ++v) {
+        const int32_t offset = chunk * 512 + (piece * kWidth + v) * 64;
+        const __m512i w0 = LoadVector(codes0 + offset);
+        const __m512i w1 = N == 2 ? LoadVector(codes1 + offset) : w0;
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) {
+          const __m512i x =
+              Broadcast4(values + (t * chunks + chunk) * 32 + (piece * kWidth + v) * 4);
+          sums[t][0] = Dot::template Add<8>(sums[t][0], w0, x);
+          if (N == 2) sums[t][N - 1] = Dot::template Add<8>(sums[t][N - 1], w1, x);
+        }
+      }
+#pragma GCC unroll 8
+      for (int t = 0; t < T; ++t) {
+        const float xscale = tokens.xscales[t][chunk];
+#pragma GCC unroll 2
+        for (int n = 0; n < N; ++n) {
+          f[t][n] = Finish(call, sums[t][n], tokens.corrections[t][index],
+                           _mm512_load_ps(panel.scales[index][n]), xscale, f[t][n]);
+          if (has_min) {
+            f[t][n] = _mm512_fmadd_ps(_mm512_load_ps(panel.mins[index][n]),
+                                      _mm512_set1_ps(tokens.scaled_sums[t][index]), f[t][n]);
+          }
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) {
+#pragma GCC unroll 2
+    for (int n = 0; n < N; ++n) {
+      _mm512_mask_storeu_ps(out + t * call.out_stride + 16 * n, n == N - 1 ? mask : full, f[t][n]);
+    }
+  }
+}
+
+template <typename Dot, int N, bool kHalves>
+void PanelTokensLoop(const PackedCall& call, const Panel& panel, int32_t tile) {
+  PanelTokens tokens;
+  const int32_t rows = call.x->rows;
+  for (int32_t token = 0; token < rows; token += kPanelTokens) {
+    const int32_t count = rows - token < kPanelTokens ? rows - token : kPanelTokens;
+    PrepareTokens<kHalves>(call, panel, token, count, tokens);
+    switch (count) {
+      case 1:
+        PanelTile<Dot, 1, N, kHalves>(call, panel, tokens, tile, token);
+        break;
+      case 2:
+        PanelTile<Dot, 2, N, kHalves>(call, panel, tokens, tile, token);
+        break;
+      case 3:
+        PanelTile<Dot, 3, N, kHalves>(call, panel, tokens, tile, token);
+        break;
+      case 4:
+        PanelTile<Dot, 4, N, kHalves>(call, panel, tokens, tile, token);
+        break;
+      case 5:
+        PanelTile<Dot, 5, N, kHalves>(call, panel, tokens, tile, token);
+        break;
+      default:
+        PanelTile<Dot, 6, N, kHalves>(call, panel, tokens, tile, token);
+        break;
+    }
+  }
+}
+
+template <int kBits, bool kHalves>
+void FillPanel(const PackedCall& call, int32_t tile, int tiles, Panel& panel) {
+  for (int slot = 0; slot < tiles; ++slot) {
+    WidenTile<kBits>(*call.w, tile + slot, slot, panel);
+    ExpandScales<kHalves>(call, tile + slot, slot, panel);
+  }
+}
+
+template <typename Dot, int kBits, bool kHalves>
+void Panels(const PackedCall& call, int32_t tile_begin, int32_t tile_end) {
+  Panel panel;
+  for (int32_t tile = tile_begin; tile < tile_end; tile += 2) {
+    const int tiles = tile_end - tile < 2 ? 1 : 2;
+    for (int32_t begin = 0; begin < call.w->chunks; begin += kPanelChunks) {
+      panel.chunk_begin = begin;
+      panel.chunks = call.w->chunks - begin < kPanelChunks ? call.w->chunks - begin : kPanelChunks;
+      FillPanel<kBits, kHalves>(call, tile, tiles, panel);
+      if (tiles == 2) {
+        PanelTokensLoop<Dot, 2, kHalves>(call, panel, tile);
+      } else {
+        PanelTokensLoop<Dot, 1, kHalves>(call, panel, tile);
+      }
+    }
+  }
+}
+
+template <typename Dot, int kBits>
+void MatmulBits(const PackedCall& call, int32_t tile_begin, int32_t tile_end) {
+  const bool halves = call.w->group == 16;
+  if (call.x->rows > kDirectTokens) {
+    if (halves) {
+      Panels<Dot, kBits, true>(call, tile_begin, tile_end);
+    } else {
+      Panels<Dot, kBits, false>(call, tile_begin, tile_end);
+    }
+    return;
+  }
+  if (call.x->rows <= 0) return;
+  if (halves) {
+    Direct<Dot, kBits, true>(call, tile_begin, tile_end, 0, call.x->rows);
+  } else {
+    Direct<Dot, kBits, false>(call, tile_begin, tile_end, 0, call.x->rows);
+  }
+}
+
+template <typename Dot>
+void MatmulPacked(const PackedTiles* w, const QuantRows* x, int32_t tile_begin, int32_t tile_end,
+                  float* out, int64_t out_stride) {
+  PackedCall call = {w, x, out, out_stride, 0, false, 0};
+  call.odd = w->zero2 % 2 != 0;
+  call.zero = call.odd ? w->zero2 : w->zero2 / 2;
+  call.part_group = w->group == 16 ? 1 : w->group / 32;
+  switch (w->bits) {
+    case 8:
+      return MatmulBits<Dot, 8>(call, tile_begin, tile_end);
+    case 6:
+      return MatmulBits<Dot, 6>(call, tile_begin, tile_end);
+    case 5:
+      return MatmulBits<Dot, 5>(call, tile_begin, tile_end);
+    case 4:
+      return MatmulBits<Dot, 4>(call, tile_begin, tile_end);
+    case 3:
+      return MatmulBits<Dot, 3>(call, tile_begin, tile_end);
+    case 2:
+      return MatmulBits<Dot, 2>(call, tile_begin, tile_end);
+    default:
+      return MatmulBits<Dot, 1>(call, tile_begin, tile_end);
+  }
+}
+
+}  // namespace
+}  // namespace cellm
+
+#endif  // CELLM_SRC_KERNELS_AVX512_PACKED_H_
