@@ -30,8 +30,10 @@ add_library(cellm_tool_flags INTERFACE)
 target_link_libraries(cellm_tool_flags INTERFACE cellm_flags)
 
 # __FILE__ says the path inside the source tree: messages and binaries do not depend on where it
-# was built.
-add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+# was built. Not under a compiler cache, where the flag would tie every object to one checkout.
+if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+endif()
 
 # Without this gcc makes statics of inline functions unique over the process: a library that holds
 # one can never be unloaded, and the name cannot be made local.
