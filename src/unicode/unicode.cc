@@ -2,6 +2,9 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/utf8.h"
 
 namespace cellm::unicode {
@@ -74,6 +77,24 @@ constexpr Range kCjkIdeographs[] = {{0x4E00, 0x9FFF},   {0x3400, 0x4DBF},   {0x2
                                     {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF},
                                     {0xF900, 0xFAFF},   {0x2F800, 0x2FA1F}};
 
+struct NewerRange {
+  char32_t first;
+  char32_t last;
+  Category category;
+};
+
+#include "unicode/newer_categories.inc"
+
+// The category, where utf8proc's tables say "unassigned".
+Category NewerCategory(char32_t c) {
+  const NewerRange* range = std::upper_bound(
+      std::begin(kNewerRanges), std::end(kNewerRanges), c,
+      [](char32_t value, const NewerRange& candidate) { return value < candidate.first; });
+  if (range == std::begin(kNewerRanges)) return Category::kCn;
+  --range;
+  return c <= range->last ? range->category : Category::kCn;
+}
+
 template <size_t kCount>
 bool InRanges(const Range (&ranges)[kCount], char32_t c) {
   for (const Range& range : ranges) {
@@ -91,7 +112,8 @@ constinit const AsciiMasks kAscii = MakeAsciiTable();
 uint32_t NonAsciiMask(char32_t code_point) {
   const utf8proc_property_t* property =
       utf8proc_get_property(static_cast<utf8proc_int32_t>(code_point));
-  const uint32_t mask = 1u << static_cast<unsigned>(property->category);
+  uint32_t mask = 1u << static_cast<unsigned>(property->category);
+  if (mask == MaskOf(Category::kCn)) mask = MaskOf(NewerCategory(code_point));
   // Outside ASCII, White_Space is Z and U+0085.
   return (mask & kSeparator) != 0 || code_point == 0x85 ? mask | kSpace : mask;
 }
@@ -100,8 +122,9 @@ uint32_t NonAsciiMask(char32_t code_point) {
 
 Category GeneralCategory(char32_t code_point) {
   if (code_point < 128) return AsciiCategory(static_cast<unsigned>(code_point));
-  return static_cast<Category>(
+  const Category category = static_cast<Category>(
       utf8proc_get_property(static_cast<utf8proc_int32_t>(code_point))->category);
+  return category == Category::kCn ? NewerCategory(code_point) : category;
 }
 
 bool IsWordCharacter(char32_t code_point) {

@@ -5,7 +5,8 @@
 //
 // A character's facts come as one 32-bit mask (CharMask): bit c is set for general category c, so
 // that a class such as [\p{L}\p{N}] is one AND with a constant. Two more bits carry White_Space
-// and "CR or LF". Data: Unicode 15.0, through utf8proc, which only this folder includes.
+// and "CR or LF". Data: Unicode 15.0, through utf8proc, which only this folder includes;
+// categories of characters that 15.1 and 16.0 added come from a table of ours.
 
 #include <cstdint>
 #include <string>

@@ -22,6 +22,13 @@ std::string SharedData(std::string_view name) {
   return ::access(path.c_str(), R_OK) == 0 ? path : std::string();
 }
 
+std::string TestTokenizer(std::string_view name) {
+  const char* root = std::getenv("CELLM_TEST_TOKENIZERS");
+  const std::string path = platform::JoinPath(
+      root != nullptr ? root : CELLM_SOURCE_DIR "/build/test-tokenizers", name);
+  return ::access(path.c_str(), R_OK) == 0 ? path : std::string();
+}
+
 namespace {
 
 struct TempFolders {

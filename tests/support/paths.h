@@ -14,6 +14,10 @@ std::string TestData(std::string_view name);
 // CELLM_SKIP_WITHOUT_SHARED.
 std::string SharedData(std::string_view name);
 
+// Where scripts/fetch_test_tokenizers.sh put published tokenizers: $CELLM_TEST_TOKENIZERS when set,
+// else build/test-tokenizers of the source tree. The file <name>, or empty when it is absent.
+std::string TestTokenizer(std::string_view name);
+
 // A new, empty folder for this test, removed at process end.
 std::string TempFolder();
 

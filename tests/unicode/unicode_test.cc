@@ -49,6 +49,9 @@ TEST(CharMask, CategoriesOfSamples) {
   EXPECT_NE(CharMask(U'你') & kLo, 0u);
   EXPECT_NE(CharMask(U'。') & kPunctuation, 0u);
   EXPECT_NE(CharMask(U'€') & kSymbol, 0u);
+  EXPECT_EQ(GeneralCategory(0x1FAE9), Category::kSo);  // Unicode 16
+  EXPECT_EQ(GeneralCategory(0x2EBF0), Category::kLo);  // Unicode 15.1
+  EXPECT_EQ(GeneralCategory(0xA7CB), Category::kLu);   // Unicode 16
   EXPECT_EQ(CharMask(0x0378), MaskOf(Category::kCn));
   EXPECT_EQ(CharMask(0x110000), MaskOf(Category::kCn));
   EXPECT_EQ(CharMask(0xFFFFFFFF), MaskOf(Category::kCn));

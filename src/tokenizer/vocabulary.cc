@@ -1,0 +1,125 @@
+#include "tokenizer/vocabulary.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "base/hash.h"
+#include "base/limits.h"
+
+namespace cellm::tokenizer {
+namespace {
+
+// A file could be made so that its pieces all fall on one slot, and then building would take
+// quadratic time. Honest tables need a few steps an entry.
+constexpr uint64_t kMaxProbesPerEntry = 64;
+constexpr uint64_t kFreeProbes = 100'000;
+
+// Slots for `count` entries: a power of two, at most half of it used.
+size_t SlotCount(size_t count) { return std::bit_ceil(std::max<size_t>(count, 4) * 2); }
+uint32_t ShiftFor(size_t slots) { return 64u - static_cast<uint32_t>(std::countr_zero(slots)); }
+
+std::string Shown(std::string_view piece) {
+  std::string shown(piece.substr(0, 60));
+  if (piece.size() > 60) shown += "...";
+  return shown;
+}
+
+}  // namespace
+
+Result<Vocabulary> Vocabulary::Build(const std::vector<PieceEntry>& entries, const char* field,
+                                     Allocator& allocator) {
+  Vocabulary built;
+  size_t total_bytes = 0;
+  for (const PieceEntry& entry : entries) {
+    if (entry.id < 0 || entry.id >= limits::kMaxVocabulary) {
+      return OutOfRange("%s: piece \"%s\" has id %d; 0 to %d are possible", field,
+                        Shown(entry.piece).c_str(), entry.id, limits::kMaxVocabulary - 1);
+    }
+    built.id_limit_ = std::max(built.id_limit_, entry.id + 1);
+    total_bytes += entry.piece.size();
+  }
+  if (total_bytes > limits::kMaxJsonBytes) {
+    return OutOfRange("%s: %zu bytes of pieces", field, total_bytes);
+  }
+  constexpr MemoryClass kClass = MemoryClass::kTokenizer;
+  const size_t limit = static_cast<size_t>(built.id_limit_);
+  built.size_ = static_cast<int32_t>(entries.size());
+  CELLM_ASSIGN_OR_RETURN(built.bytes_, Array<char>::Zeroed(allocator, total_bytes, kClass, field));
+  CELLM_ASSIGN_OR_RETURN(built.offsets_,
+                         Array<uint32_t>::Zeroed(allocator, limit + 1, kClass, field));
+  CELLM_ASSIGN_OR_RETURN(
+      built.slots_, Array<uint32_t>::Zeroed(allocator, SlotCount(entries.size()), kClass, field));
+  built.slot_shift_ = ShiftFor(built.slots_.size());
+
+  for (const PieceEntry& entry : entries) {
+    uint32_t& length = built.offsets_[static_cast<size_t>(entry.id) + 1];
+    if (length != 0) return Corrupt("%s: id %d is given twice", field, entry.id);
+    length = static_cast<uint32_t>(entry.piece.size());
+  }
+  for (size_t i = 1; i <= limit; ++i) built.offsets_[i] += built.offsets_[i - 1];
+  const size_t mask = built.slots_.size() - 1;
+  uint64_t probes_left = kFreeProbes + kMaxProbesPerEntry * entries.size();
+  for (const PieceEntry& entry : entries) {
+    std::memcpy(built.bytes_.data() + built.offsets_[static_cast<size_t>(entry.id)],
+                entry.piece.data(), entry.piece.size());
+  }
+  for (const PieceEntry& entry : entries) {
+    if (entry.piece.empty()) continue;
+    size_t at = static_cast<size_t>(HashXxh3(entry.piece) >> built.slot_shift_);
+    for (; built.slots_[at] != 0; at = (at + 1) & mask) {
+      if (built.Piece(static_cast<int32_t>(built.slots_[at] - 1)) == entry.piece) {
+        return Corrupt("%s: piece \"%s\" is given twice", field, Shown(entry.piece).c_str());
+      }
+      if (--probes_left == 0) return Corrupt("%s: pieces made to collide", field);
+    }
+    built.slots_[at] = static_cast<uint32_t>(entry.id) + 1;
+  }
+  return built;
+}
+
+int32_t Vocabulary::Find(std::string_view piece) const {
+  if (slots_.empty() || piece.empty()) return -1;
+  const size_t mask = slots_.size() - 1;
+  for (size_t at = static_cast<size_t>(HashXxh3(piece) >> slot_shift_); slots_[at] != 0;
+       at = (at + 1) & mask) {
+    const int32_t id = static_cast<int32_t>(slots_[at] - 1);
+    if (Piece(id) == piece) return id;
+  }
+  return -1;
+}
+
+Result<MergeTable> MergeTable::Build(const std::vector<Merge>& merges,
+                                     const std::vector<uint32_t>& ranks, Allocator& allocator) {
+  MergeTable built;
+  if (merges.empty()) return built;
+  constexpr MemoryClass kClass = MemoryClass::kTokenizer;
+  constexpr const char* kField = "model.merges";
+  CELLM_ASSIGN_OR_RETURN(built.merges_,
+                         Array<Merge>::Zeroed(allocator, merges.size(), kClass, kField));
+  std::copy(merges.begin(), merges.end(), built.merges_.begin());
+  if (!ranks.empty()) {
+    CELLM_ASSIGN_OR_RETURN(built.ranks_,
+                           Array<uint32_t>::Zeroed(allocator, merges.size(), kClass, kField));
+    std::copy(ranks.begin(), ranks.end(), built.ranks_.begin());
+  }
+  CELLM_ASSIGN_OR_RETURN(
+      built.slots_, Array<uint32_t>::Zeroed(allocator, SlotCount(merges.size()), kClass, kField));
+  built.slot_shift_ = ShiftFor(built.slots_.size());
+  const size_t mask = built.slots_.size() - 1;
+  uint64_t probes_left = kFreeProbes + kMaxProbesPerEntry * merges.size();
+  for (size_t i = 0; i < merges.size(); ++i) {
+    size_t at = built.Slot(merges[i].left, merges[i].right);
+    while (built.slots_[at] != 0) {
+      const Merge& other = built.merges_[built.slots_[at] - 1];
+      if (other.left == merges[i].left && other.right == merges[i].right) break;
+      if (--probes_left == 0) return Corrupt("%s: pairs made to collide", kField);
+      at = (at + 1) & mask;
+    }
+    built.slots_[at] = static_cast<uint32_t>(i) + 1;
+  }
+  return built;
+}
+
+}  // namespace cellm::tokenizer

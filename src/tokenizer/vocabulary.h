@@ -1,0 +1,100 @@
+#ifndef CELLM_SRC_TOKENIZER_VOCABULARY_H_
+#define CELLM_SRC_TOKENIZER_VOCABULARY_H_
+
+// Pieces and their ids, in flat tables.
+//
+//   bytes_    "!" "\"" "#" ... "hello" ...      all pieces, one after the other, in id order
+//   offsets_  0 1 2 3 ...                       piece i is bytes_[offsets_[i], offsets_[i + 1])
+//   slots_    - 17 - 3 2091 ...                 open addressing by hash of the piece; id + 1
+// An id without a piece (a gap) has length 0; an empty piece makes a gap.
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/allocator.h"
+#include "base/status.h"
+
+namespace cellm::tokenizer {
+
+struct PieceEntry {
+  std::string_view piece;
+  int32_t id;
+};
+
+class Vocabulary {
+ public:
+  // `entries` in any order; the views are copied. Messages name `field`.
+  //   Corrupt      an id given twice, a piece given twice
+  //   OutOfRange   an id below 0 or at or above limits::kMaxVocabulary
+  static Result<Vocabulary> Build(const std::vector<PieceEntry>& entries, const char* field,
+                                  Allocator& allocator);
+
+  // One more than the largest id; 0 when empty.
+  int32_t id_limit() const { return id_limit_; }
+  // Number of pieces.
+  int32_t size() const { return size_; }
+  // -1 when there is none.
+  int32_t Find(std::string_view piece) const;
+  // Empty for gaps and for ids outside. Valid as long as the vocabulary lives.
+  std::string_view Piece(int32_t id) const {
+    if (id < 0 || id >= id_limit_) return {};
+    const size_t begin = offsets_[static_cast<size_t>(id)];
+    return {bytes_.data() + begin, offsets_[static_cast<size_t>(id) + 1] - begin};
+  }
+
+ private:
+  int32_t id_limit_ = 0;
+  int32_t size_ = 0;
+  Array<char> bytes_;
+  Array<uint32_t> offsets_;
+  Array<uint32_t> slots_;  // power of two, at most half full
+  uint32_t slot_shift_ = 0;
+};
+
+// (left id, right id) -> (rank, id of the joined piece).
+class MergeTable {
+ public:
+  struct Merge {
+    int32_t left;
+    int32_t right;
+    int32_t result;
+  };
+  // Rank is the index, or ranks[index] where `ranks` is not empty. A pair given twice takes its
+  // later place, as in the reference.
+  static Result<MergeTable> Build(const std::vector<Merge>& merges,
+                                  const std::vector<uint32_t>& ranks, Allocator& allocator);
+
+  // False when the pair does not merge.
+  bool Find(int32_t left, int32_t right, uint32_t* rank, int32_t* result) const {
+    if (slots_.empty()) return false;
+    const size_t mask = slots_.size() - 1;
+    for (size_t at = Slot(left, right);; at = (at + 1) & mask) {
+      const uint32_t stored = slots_[at];
+      if (stored == 0) return false;
+      const Merge& merge = merges_[stored - 1];
+      if (merge.left == left && merge.right == right) {
+        *rank = ranks_.empty() ? stored - 1 : ranks_[stored - 1];
+        *result = merge.result;
+        return true;
+      }
+    }
+  }
+  size_t size() const { return merges_.size(); }
+  const Merge& merge(size_t index) const { return merges_[index]; }
+
+ private:
+  size_t Slot(int32_t left, int32_t right) const {
+    const uint64_t key =
+        (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right);
+    return static_cast<size_t>((key * 0x9E3779B97F4A7C15u) >> slot_shift_);
+  }
+  Array<Merge> merges_;
+  Array<uint32_t> ranks_;
+  Array<uint32_t> slots_;
+  uint32_t slot_shift_ = 0;
+};
+
+}  // namespace cellm::tokenizer
+
+#endif  // CELLM_SRC_TOKENIZER_VOCABULARY_H_
