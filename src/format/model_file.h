@@ -9,6 +9,9 @@
 // payloads stay in the mapping. Readers: cellm_file (.cellm), safetensors (file, folder, shards),
 // and later gguf, pytorch, which all fill the same struct.
 //
+// Payloads may begin at any byte (safetensors promises no alignment): read them with LoadLe() or
+// unaligned loads. Packed tensors of .cellm files begin at multiples of 64.
+//
 // A ModelFile owns its mappings; tensors and Matrix views borrow from it. Immutable after Open(),
 // so any number of threads may read.
 
@@ -57,7 +60,11 @@ struct ModelFile {
   std::string_view tokenizer_config_json;
   std::string_view generation_config_json;
   std::string_view chat_template;  // chat_template.jinja, or the template in tokenizer_config
-  std::string_view processor_config_json;
+  std::string_view processor_config_json;     // processor_config.json
+  std::string_view preprocessor_config_json;  // preprocessor_config.json
+  // What a .cellm file of ours says about itself; empty for other files.
+  std::string identity;                // 16 hex digits: hash of the header, checksums included
+  std::string_view quantization_json;  // how each tensor was quantised, from what (docs/format.md)
   std::vector<std::unique_ptr<std::string>> owned_texts;  // what the views above may point to
   std::vector<std::unique_ptr<std::vector<uint8_t>>> owned_bytes;  // rewritten tensors, if any
   std::vector<std::unique_ptr<std::vector<int32_t>>> owned_orders;
@@ -76,17 +83,27 @@ struct ModelFile {
 Result<std::unique_ptr<ModelFile>> OpenModelFile(platform::FileSystem& files,
                                                  const std::string& path);
 
+// The tensor of this name, or of the name that a multimodal checkpoint gives to the same part of
+// its text model: "model.x" is also looked for as "model.language_model.x",
+// "language_model.model.x", "model.text_model.x" and "x"; "lm_head.x" as "language_model.lm_head.x"
+// and so on; "x.weight" as "x.linear.weight". Null when there is none.
+const Tensor* FindByRole(const ModelFile& file, std::string_view name);
+
 // The matrix stored under `base` + ".weight" (or `base` itself for fused expert tensors), with its
-// side tensors resolved, checked to be [rows, cols]. NotFound, Corrupt (wrong shape: message has
-// both), Unsupported. For rank-3 tensors `expert` picks the leading index.
+// side tensors resolved, checked to be [rows, cols]. Names as FindByRole(). NotFound, Corrupt
+// (wrong shape: message has both), Unsupported. For rank-3 tensors `expert` picks the leading
+// index.
 Result<Matrix> FindMatrix(const ModelFile& file, std::string_view base, int32_t rows, int32_t cols,
                           int32_t expert = -1);
 bool HasMatrix(const ModelFile& file, std::string_view base);
 
-// A float vector or small tensor of exactly `count` elements in any plain float format.
+// A float vector or small tensor of exactly `count` elements in any plain float format. Names as
+// FindByRole(). NotFound, Corrupt (another count), Unsupported (not plain floats).
 Result<std::vector<float>> FindVector(const ModelFile& file, std::string_view name, int64_t count);
 
-// Recomputes every checksum that the file carries. Corrupt names the first tensor that differs.
+// Recomputes every checksum that the file carries, and for .cellm files of ours everything else, so
+// that no changed bit stays unseen. Corrupt names the first tensor that differs. Ok for files
+// without checksums (see Tensor::has_checksum).
 Status VerifyChecksums(const ModelFile& file);
 
 }  // namespace cellm::format
