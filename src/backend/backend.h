@@ -140,6 +140,11 @@ class Backend {
 
   // Products that share one input (and one quantisation of it), e.g. q, k and v.
   virtual void Linear(Rows x, std::span<const LinearPart> parts) = 0;
+  // One product.
+  void Linear(Rows x, const Weight& weight, const float* bias, Rows out) {
+    const LinearPart part{&weight, bias, out};
+    Linear(x, std::span<const LinearPart>(&part, 1));
+  }
   // out = act(x gate^T + gate.bias) * (x up^T + up.bias); the `out` of the parts is ignored.
   virtual void GatedLinear(Rows x, const LinearPart& gate, const LinearPart& up,
                            Activation activation, Rows out) = 0;

@@ -42,6 +42,7 @@ class CpuBackend final : public Backend {
   void LayerNorm(Rows x, const float* weight, const float* bias, float eps, Rows y) override;
   void GatedRmsNorm(Rows x, Rows z, const float* weight, bool weight_per_group, int32_t group,
                     float eps, bool gate_first, Rows out) override;
+  using Backend::Linear;
   void Linear(Rows x, std::span<const LinearPart> parts) override;
   void GatedLinear(Rows x, const LinearPart& gate, const LinearPart& up, Activation activation,
                    Rows out) override;
@@ -73,11 +74,22 @@ class CpuBackend final : public Backend {
 
  private:
   struct Scratch;
+  // Calls body(begin, end, worker) over blocks of rows; on the caller when there is little to do.
   template <typename Body>
   void ForRows(int32_t rows, int64_t floats_per_row, const Body& body);
-  void ProductTask(const Weight& weight, const float* bias, Rows x, Rows out, int32_t tile_begin,
-                   int32_t tile_end, int32_t worker);
+  // Quantises x into the shared scratch when a part needs it.
   void QuantiseInput(Rows x);
+  // Outputs [16 * tile_begin, 16 * tile_end) of tokens [token_begin, token_begin + tokens) of
+  // Linear(x, weight), to out[token][output - 16 * tile_begin]. x was given to QuantiseInput().
+  void Product(const Weight& weight, const float* bias, Rows x, int32_t token_begin, int32_t tokens,
+               int32_t tile_begin, int32_t tile_end, int32_t worker, float* out,
+               int64_t out_stride);
+  void ActivateRow(Activation activation, const float* gate, const float* up, int64_t count,
+                   float* out);
+  template <typename Task>
+  void ExpertTasks(std::span<const Weight> weights, const int32_t* expert_begin, const Task& task);
+  void ExpertBlock(Rows x, const ExpertSpec& spec, const Routing& routing, int32_t row_begin,
+                   int32_t row_count, Rows out);
 
   const kernels::KernelTable& kernels_;
   platform::ThreadPool& pool_;

@@ -10,19 +10,21 @@
 
 namespace cellm {
 
+// How CpuBackend cuts its work; here because scratch depends on it.
+inline constexpr int32_t kConvBlock = 256;        // channels of a ShortConv tile
+inline constexpr int32_t kExpertBlockRows = 128;  // rows whose expert products are taken together
+
 // Largest sizes met in one forward pass.
 struct ScratchNeeds {
-  int32_t quantised_rows = 0, quantised_cols = 0;  // inputs of Linear and its relatives
-  int32_t unpack_cols = 0;                         // columns of a packed weight
-  int32_t embed_cols = 0;
-  int32_t rotary_half = 0;
-  int32_t attend_heads = 0, attend_head_dim = 0;  // query heads of a kv head
+  int64_t quantised_chunks = 0;  // rows * ceil(cols / 32) of one product's input
+  int32_t unpack_cols = 0;       // columns of a packed weight
+  int32_t lookup_cols = 0;       // columns of a packed table that Embed() reads
+  int32_t rotary_half = 0;       // of tables whose frequencies depend on a sequence
+  int32_t attend_heads = 0;      // query heads of a kv head
   int32_t attend_head_dim_v = 0;
-  int64_t gated_floats = 0;   // of GatedLinear's outputs
-  int64_t conv_floats = 0;    // (rows + taps - 1) * channels of ShortConv
-  int64_t expert_floats = 0;  // of ExpertMlp
+  int64_t thread_floats = 0;  // one thread's, of convolutions, recurrences and routers
+  int64_t expert_floats = 0;  // of ExpertMlp, all threads together
   int64_t expert_ints = 0;
-  int64_t state_floats = 0;  // per thread, of DeltaRule and SelectiveState
 };
 
 class MeasureBackend final : public Backend {
@@ -36,6 +38,7 @@ class MeasureBackend final : public Backend {
   void LayerNorm(Rows x, const float* weight, const float* bias, float eps, Rows y) override;
   void GatedRmsNorm(Rows x, Rows z, const float* weight, bool weight_per_group, int32_t group,
                     float eps, bool gate_first, Rows out) override;
+  using Backend::Linear;
   void Linear(Rows x, std::span<const LinearPart> parts) override;
   void GatedLinear(Rows x, const LinearPart& gate, const LinearPart& up, Activation activation,
                    Rows out) override;

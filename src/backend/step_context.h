@@ -57,6 +57,8 @@ struct StepContext {
   Rows logits;                          // [logit_rows.size(), vocab_size], where they go
   KvType kv_type = KvType::kF16;
   Arena* arena = nullptr;
+
+  std::span<const int32_t> token_ids() const { return {tokens, static_cast<size_t>(rows)}; }
 };
 
 }  // namespace cellm

@@ -79,6 +79,13 @@ class Array {
   // `count` elements, zeroed, 64-byte aligned. OutOfMemory names `what`.
   static Result<Array> Zeroed(Allocator& allocator, size_t count, MemoryClass memory_class,
                               const char* what) {
+    CELLM_ASSIGN_OR_RETURN(Array array, Uninitialised(allocator, count, memory_class, what));
+    if (count > 0) __builtin_memset(static_cast<void*>(array.data_), 0, count * sizeof(T));
+    return array;
+  }
+  // The same without zeroing: pages that are not written cost nothing.
+  static Result<Array> Uninitialised(Allocator& allocator, size_t count, MemoryClass memory_class,
+                                     const char* what) {
     Array array;
     if (count == 0) return array;
     size_t bytes = 0;
@@ -87,7 +94,6 @@ class Array {
     }
     void* memory = allocator.Allocate(bytes, 64, memory_class);
     if (memory == nullptr) return OutOfMemory("%s: %zu bytes refused", what, bytes);
-    __builtin_memset(memory, 0, bytes);
     array.allocator_ = &allocator;
     array.data_ = static_cast<T*>(memory);
     array.size_ = count;

@@ -114,8 +114,11 @@ class Engine {
   uint64_t activation_bytes() const { return arena_bytes_; }
 
  private:
-  Engine() = default;
   struct Impl;
+  Engine();
+  static Result<std::unique_ptr<Engine>> Finish(std::unique_ptr<Impl> impl,
+                                                std::shared_ptr<const Model> model,
+                                                const EngineOptions& options);
   std::shared_ptr<const Model> model_;
   EngineOptions options_;
   int32_t context_tokens_ = 0;

@@ -30,6 +30,9 @@ struct LayerStateSpec {
   bool stores_kv() const { return kv_heads > 0 && kv_from < 0; }
 };
 
+// The first of `tokens` stored tokens that a later query can still see.
+int64_t FirstLiveToken(int32_t window, int64_t tokens);
+
 // Bytes of K and V of one token in one layer.
 int64_t KvBytesPerToken(const LayerStateSpec& spec, KvType type);
 

@@ -113,8 +113,8 @@ TEST(Cores, ReadsMemoryLimit) {
                                                  {"/sys/fs/cgroup/a/memory.max", "536870912\n"},
                                                  {"/sys/fs/cgroup/a/b/memory.max", "max\n"}}));
   EXPECT_EQ(v2.limit_bytes, 536870912u);
-  EXPECT_EQ(v2.total_bytes, 8000000u * 1024u);
-  EXPECT_EQ(v2.available_bytes, 4000000u * 1024u);
+  EXPECT_EQ(v2.total_bytes, uint64_t{8000000} * 1024u);
+  EXPECT_EQ(v2.available_bytes, uint64_t{4000000} * 1024u);
   const MemoryInfo v1 = ReadMemoryInfo(
       FakeRoot({{"/proc/meminfo", meminfo},
                 {"/proc/self/cgroup", "4:memory:/x\n"},

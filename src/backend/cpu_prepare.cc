@@ -1,0 +1,219 @@
+// Making matrices ready, and the scratch of the CPU backend.
+#include <bit>
+#include <cstring>
+
+#include "backend/cpu_scratch.h"
+
+namespace cellm {
+namespace {
+
+bool Aligned(const void* pointer, size_t alignment) {
+  return reinterpret_cast<uintptr_t>(pointer) % alignment == 0;
+}
+
+kernels::PackedTiles TilesOf(const PackedLayout& layout, const uint8_t* data) {
+  kernels::PackedTiles tiles{};
+  tiles.data = data;
+  tiles.tile_bytes = layout.tile_bytes();
+  tiles.mins_offset = layout.mins_offset();
+  tiles.codes_offset = layout.codes_offset();
+  tiles.rows = layout.rows;
+  tiles.cols = layout.cols;
+  tiles.chunks = layout.chunks();
+  tiles.bits = layout.bits;
+  tiles.group = layout.group == 0 ? layout.chunks() * kChunkCols : layout.group;
+  tiles.groups = layout.groups();
+  tiles.zero2 = layout.zero2;
+  tiles.scales_are_f32 = layout.scale_type == ScaleType::kF32 ? 1 : 0;
+  tiles.has_min = layout.has_min ? 1 : 0;
+  return tiles;
+}
+
+Weight WeightFor(const Matrix& matrix, WeightKind kind) {
+  Weight weight;
+  weight.kind = kind;
+  weight.rows = matrix.rows;
+  weight.cols = matrix.cols;
+  weight.source = matrix;
+  return weight;
+}
+
+void UsePacked(const PackedLayout& layout, const uint8_t* data, Weight* weight) {
+  weight->source.packed = layout;
+  weight->tiles = TilesOf(layout, data);
+}
+
+size_t DenseBytes(Format format) { return format == Format::kF32 ? 4 : 2; }
+
+}  // namespace
+
+uint64_t Weight::bytes() const {
+  switch (kind) {
+    case WeightKind::kNone:
+      return 0;
+    case WeightKind::kDense:
+      return static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols) * DenseBytes(dense_format);
+    case WeightKind::kPacked:
+      return uint64_t{tiles.tile_bytes} * static_cast<uint64_t>((rows + kTileRows - 1) / kTileRows);
+    case WeightKind::kLookup:
+      return source.data.size() + source.scales.size() + source.biases.size();
+  }
+  return 0;
+}
+
+Result<Weight> RowsOf(const Weight& weight, int32_t begin, int32_t count) {
+  if (begin < 0 || count < 1 || begin > weight.rows - count) {
+    return InvalidArgument("rows [%d, %d) of a matrix with %d rows", begin, begin + count,
+                           weight.rows);
+  }
+  Weight part;
+  part.kind = weight.kind;
+  part.rows = count;
+  part.cols = weight.cols;
+  part.dense_format = weight.dense_format;
+  if (weight.kind == WeightKind::kDense) {
+    part.dense = weight.dense + static_cast<size_t>(begin) * static_cast<size_t>(weight.cols) *
+                                    DenseBytes(weight.dense_format);
+  } else if (weight.kind == WeightKind::kPacked) {
+    if (begin % kTileRows != 0) {
+      return InvalidArgument("packed rows from %d: not a multiple of %d", begin, kTileRows);
+    }
+    part.tiles = weight.tiles;
+    part.tiles.data += static_cast<size_t>(begin / kTileRows) * weight.tiles.tile_bytes;
+    part.tiles.rows = count;
+    part.source.packed = weight.source.packed;
+    part.source.packed.rows = count;
+  } else {
+    return InvalidArgument("rows of a matrix that is only looked up");
+  }
+  return part;
+}
+
+CpuBackend::CpuBackend(const kernels::KernelTable& kernels, platform::ThreadPool& pool,
+                       ActivationMode mode)
+    : kernels_(kernels), pool_(pool), mode_(mode), scratch_(std::make_unique<Scratch>()) {}
+
+CpuBackend::~CpuBackend() = default;
+
+Status CpuBackend::Reserve(const ScratchNeeds& needs, Allocator& allocator) {
+  auto fresh = std::make_unique<Scratch>();
+  fresh->needs = needs;
+  const size_t threads = static_cast<size_t>(pool_.threads());
+  const auto make = [&allocator](auto* array, int64_t count) -> Status {
+    using T = std::remove_reference_t<decltype((*array)[0])>;
+    CELLM_ASSIGN_OR_RETURN(*array, Array<T>::Zeroed(allocator, static_cast<size_t>(count),
+                                                    MemoryClass::kActivations, "scratch"));
+    return OkStatus();
+  };
+  const auto per_thread = [&](auto* array, int64_t count, int64_t* stride) -> Status {
+    *stride = (count + 15) / 16 * 16;  // whole cache lines, so that threads do not share them
+    return make(array, *stride * static_cast<int64_t>(threads));
+  };
+  if (mode_ == ActivationMode::kInt8) {
+    CELLM_RETURN_IF_ERROR(make(&fresh->values, needs.quantised_chunks * kChunkCols));
+    CELLM_RETURN_IF_ERROR(make(&fresh->scales, needs.quantised_chunks));
+    CELLM_RETURN_IF_ERROR(make(&fresh->sums, needs.quantised_chunks * 2));
+  } else {
+    CELLM_RETURN_IF_ERROR(
+        per_thread(&fresh->unpack, int64_t{kTileRows} * needs.unpack_cols, &fresh->unpack_stride));
+  }
+  CELLM_RETURN_IF_ERROR(per_thread(&fresh->gated, int64_t{kTokenBlock} * kTileRows * kMaxTaskTiles,
+                                   &fresh->gated_stride));
+  CELLM_RETURN_IF_ERROR(per_thread(&fresh->attend,
+                                   static_cast<int64_t>(kernels::AttendScratchFloats(
+                                       needs.attend_heads, kAttendRows, needs.attend_head_dim_v)),
+                                   &fresh->attend_stride));
+  CELLM_RETURN_IF_ERROR(
+      make(&fresh->key_ranges, 2 * int64_t{kAttendRows} * static_cast<int64_t>(threads)));
+  CELLM_RETURN_IF_ERROR(per_thread(&fresh->general, needs.thread_floats, &fresh->general_stride));
+  int64_t codes_stride = 0;
+  CELLM_RETURN_IF_ERROR(per_thread(&fresh->codes, needs.lookup_cols, &fresh->codes_stride));
+  CELLM_RETURN_IF_ERROR(per_thread(&fresh->code_scales, 2 * needs.lookup_cols, &codes_stride));
+  CELLM_RETURN_IF_ERROR(make(&fresh->frequencies, needs.rotary_half));
+  CELLM_RETURN_IF_ERROR(make(&fresh->expert_floats, needs.expert_floats));
+  CELLM_RETURN_IF_ERROR(make(&fresh->expert_ints, needs.expert_ints));
+  scratch_ = std::move(fresh);
+  return OkStatus();
+}
+
+uint64_t CpuBackend::scratch_bytes() const {
+  const Scratch& s = *scratch_;
+  return s.values.size() + s.codes.size() +
+         4 * (s.scales.size() + s.sums.size() + s.unpack.size() + s.gated.size() + s.attend.size() +
+              s.key_ranges.size() + s.general.size() + s.code_scales.size() + s.frequencies.size() +
+              s.expert_floats.size() + s.expert_ints.size());
+}
+
+namespace {
+
+// Packs a quantised matrix without loss: rows are decoded to codes and scales, sixteen rows a tile.
+Result<Weight> Pack(const Matrix& matrix, platform::ThreadPool& pool, Allocator& allocator) {
+  CELLM_ASSIGN_OR_RETURN(const PackedLayout layout, LosslessPackedLayout(matrix));
+  Weight weight = WeightFor(matrix, WeightKind::kPacked);
+  CELLM_ASSIGN_OR_RETURN(
+      weight.owned, Array<uint8_t>::Zeroed(allocator, layout.total_bytes(), MemoryClass::kWeights,
+                                           "packed weights"));
+  const size_t threads = static_cast<size_t>(pool.threads());
+  const size_t cols = static_cast<size_t>(layout.cols);
+  const size_t groups = static_cast<size_t>(layout.groups());
+  CELLM_ASSIGN_OR_RETURN(
+      Array<uint8_t> codes,
+      Array<uint8_t>::Zeroed(allocator, threads * cols, MemoryClass::kOther, "packing"));
+  CELLM_ASSIGN_OR_RETURN(Array<float> scales, Array<float>::Zeroed(allocator, threads * groups * 2,
+                                                                   MemoryClass::kOther, "packing"));
+  uint8_t* const packed = weight.owned.data();
+  pool.For(layout.tiles(), [&](int32_t tile, int32_t worker) {
+    uint8_t* const row_codes = codes.data() + static_cast<size_t>(worker) * cols;
+    float* const row_scales = scales.data() + static_cast<size_t>(worker) * groups * 2;
+    const int32_t end = std::min(layout.rows, (tile + 1) * kTileRows);
+    for (int32_t row = tile * kTileRows; row < end; ++row) {
+      DecodeRowCodes(matrix, row, row_codes, row_scales, row_scales + groups);
+      PackRow(layout, row, row_codes, row_scales, row_scales + groups, packed);
+    }
+  });
+  UsePacked(layout, packed, &weight);
+  return weight;
+}
+
+// Dense floats that the kernels cannot take as they lie: misaligned, or of another width.
+Result<Weight> CopyDense(const Matrix& matrix, Allocator& allocator) {
+  Weight weight = WeightFor(matrix, WeightKind::kDense);
+  const size_t count = static_cast<size_t>(matrix.rows) * static_cast<size_t>(matrix.cols);
+  weight.dense_format = IsDenseFloat(matrix.format) ? matrix.format : Format::kF32;
+  CELLM_ASSIGN_OR_RETURN(weight.owned,
+                         Array<uint8_t>::Zeroed(allocator, count * DenseBytes(weight.dense_format),
+                                                MemoryClass::kWeights, "weights"));
+  if (IsDenseFloat(matrix.format)) {
+    std::memcpy(weight.owned.data(), matrix.data.data(), weight.owned.size());
+  } else {
+    float* const out = reinterpret_cast<float*>(weight.owned.data());
+    for (int32_t row = 0; row < matrix.rows; ++row) {
+      DecodeRow(matrix, row, out + static_cast<int64_t>(row) * matrix.cols);
+    }
+  }
+  weight.dense = weight.owned.data();
+  return weight;
+}
+
+}  // namespace
+
+Result<Weight> CpuBackend::Prepare(const Matrix& matrix, WeightUse use, Allocator& allocator) {
+  CELLM_RETURN_IF_ERROR(ValidateMatrix(matrix));
+  if (matrix.format == Format::kPacked) {
+    Weight weight = WeightFor(matrix, WeightKind::kPacked);
+    UsePacked(matrix.packed, matrix.data.data(), &weight);
+    return weight;
+  }
+  if (IsDenseFloat(matrix.format) &&
+      Aligned(matrix.data.data(), matrix.format == Format::kF32 ? 4 : 2)) {
+    Weight weight = WeightFor(matrix, WeightKind::kDense);
+    weight.dense_format = matrix.format;
+    weight.dense = matrix.data.data();
+    return weight;
+  }
+  if (use == WeightUse::kLookup) return WeightFor(matrix, WeightKind::kLookup);
+  if (IsQuantised(matrix)) return Pack(matrix, pool_, allocator);
+  return CopyDense(matrix, allocator);
+}
+
+}  // namespace cellm

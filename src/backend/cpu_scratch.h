@@ -1,0 +1,63 @@
+#ifndef CELLM_SRC_BACKEND_CPU_SCRATCH_H_
+#define CELLM_SRC_BACKEND_CPU_SCRATCH_H_
+
+// Private to the files of CpuBackend.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "backend/cpu_backend.h"
+
+namespace cellm {
+
+// Query rows of one attention tile, and tokens of one product tile: a block of activations that
+// stays in the second-level cache beside a block of weights.
+inline constexpr int32_t kAttendRows = 16;
+inline constexpr int32_t kTokenBlock = 64;
+// Outputs of one GatedLinear tile at most, in tiles of 16.
+inline constexpr int32_t kMaxTaskTiles = 16;
+
+struct CpuBackend::Scratch {
+  // One product's input in 8 bits.
+  Array<int8_t> values;
+  Array<float> scales;
+  Array<int32_t> sums;
+  // Per thread, `*_stride` elements apart.
+  Array<float> unpack;  // a tile in float
+  Array<float> gated;   // [kTokenBlock][16 * kMaxTaskTiles]: the `up` half of a GatedLinear tile
+  Array<float> attend;
+  Array<int32_t> key_ranges;  // [2][kAttendRows]
+  Array<float> general;
+  Array<uint8_t> codes;      // a row of a packed table
+  Array<float> code_scales;  // its scales and mins
+  int64_t unpack_stride = 0, gated_stride = 0, attend_stride = 0, general_stride = 0;
+  int64_t codes_stride = 0;
+  // Shared.
+  Array<float> frequencies;
+  Array<float> expert_floats;
+  Array<int32_t> expert_ints;
+  ScratchNeeds needs;
+
+  float* General(int32_t worker) { return general.data() + worker * general_stride; }
+};
+
+// Rows are handed out in blocks of about this many floats; less than two blocks stay on the caller.
+inline constexpr int64_t kRowBlockFloats = 8192;
+
+template <typename Body>
+void CpuBackend::ForRows(int32_t rows, int64_t floats_per_row, const Body& body) {
+  const int64_t block =
+      std::max<int64_t>(1, kRowBlockFloats / std::max<int64_t>(1, floats_per_row));
+  if (rows < 2 * block) {
+    if (rows > 0) body(0, rows, 0);
+    return;
+  }
+  const int32_t step = static_cast<int32_t>(block);
+  pool_.For((rows + step - 1) / step, [&](int32_t tile, int32_t worker) {
+    body(tile * step, std::min(rows, (tile + 1) * step), worker);
+  });
+}
+
+}  // namespace cellm
+
+#endif  // CELLM_SRC_BACKEND_CPU_SCRATCH_H_

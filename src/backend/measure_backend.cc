@@ -1,0 +1,87 @@
+#include "backend/measure_backend.h"
+
+#include <algorithm>
+
+namespace cellm {
+namespace {
+
+template <typename T>
+void Raise(T* largest, T value) {
+  *largest = std::max(*largest, value);
+}
+
+int64_t Chunks(int64_t cols) { return (cols + kChunkCols - 1) / kChunkCols; }
+
+void NoteProduct(Rows x, const Weight& weight, ScratchNeeds* needs) {
+  if (weight.kind != WeightKind::kPacked) return;
+  Raise(&needs->quantised_chunks, x.rows * Chunks(x.cols));
+  Raise(&needs->unpack_cols, weight.cols);
+}
+
+}  // namespace
+
+Result<Weight> MeasureBackend::Prepare(const Matrix&, WeightUse, Allocator&) {
+  return Unsupported("the measuring backend prepares no weights");
+}
+
+void MeasureBackend::Embed(const Weight& table, std::span<const int32_t>, float, Rows) {
+  if (table.kind == WeightKind::kPacked) Raise(&needs_.lookup_cols, table.cols);
+}
+void MeasureBackend::Linear(Rows x, std::span<const LinearPart> parts) {
+  for (const LinearPart& part : parts) NoteProduct(x, *part.weight, &needs_);
+}
+void MeasureBackend::GatedLinear(Rows x, const LinearPart& gate, const LinearPart& up, Activation,
+                                 Rows) {
+  NoteProduct(x, *gate.weight, &needs_);
+  NoteProduct(x, *up.weight, &needs_);
+}
+void MeasureBackend::RopeTable(const StepContext&, const RopeSpec& spec, Rows) {
+  Raise(&needs_.rotary_half, spec.rotary_dim / 2);
+}
+void MeasureBackend::AttendPages(const StepContext&, int32_t, const AttendSpec& spec, Rows, Rows) {
+  Raise(&needs_.attend_heads, spec.heads / spec.kv_heads);
+  Raise(&needs_.attend_head_dim_v, spec.head_dim_v);
+}
+void MeasureBackend::ShortConv(const StepContext&, int32_t, const ShortConvSpec& spec, Rows, Rows) {
+  Raise(&needs_.thread_floats, int64_t{spec.taps} * kConvBlock);
+}
+void MeasureBackend::DeltaRule(const StepContext&, int32_t, const DeltaRuleSpec& spec, Rows, Rows,
+                               Rows, Rows) {
+  Raise(&needs_.thread_floats, 2 * int64_t{spec.k_dim} + spec.v_dim);
+}
+void MeasureBackend::RouteExperts(const RouterSpec& spec, Rows, const Routing&) {
+  Raise(&needs_.thread_floats, 2 * int64_t{spec.experts});
+}
+void MeasureBackend::ExpertMlp(Rows x, const ExpertSpec& spec, const Routing& routing, Rows out) {
+  const int64_t entries = int64_t{std::min(x.rows, kExpertBlockRows)} * routing.top_k;
+  Raise(&needs_.expert_floats, entries * (int64_t{x.cols} + spec.inner + out.cols));
+  Raise(&needs_.expert_ints, 2 * entries + static_cast<int64_t>(spec.down.size()) + 1);
+  const Rows gathered{nullptr, static_cast<int32_t>(entries), x.cols, x.cols};
+  const Rows inner{nullptr, static_cast<int32_t>(entries), spec.inner, spec.inner};
+  for (const Weight& weight : spec.gate) NoteProduct(gathered, weight, &needs_);
+  for (const Weight& weight : spec.up) NoteProduct(gathered, weight, &needs_);
+  for (const Weight& weight : spec.down) NoteProduct(inner, weight, &needs_);
+}
+
+// The rest needs no scratch.
+void MeasureBackend::GatherRows(Rows, std::span<const int32_t>, Rows) {}
+void MeasureBackend::RmsNorm(Rows, const float*, float, float, Rows) {}
+void MeasureBackend::LayerNorm(Rows, const float*, const float*, float, Rows) {}
+void MeasureBackend::GatedRmsNorm(Rows, Rows, const float*, bool, int32_t, float, bool, Rows) {}
+void MeasureBackend::GatedAct(Activation, Rows, Rows, Rows) {}
+void MeasureBackend::Act(Activation, Rows, Rows) {}
+void MeasureBackend::Xielu(float, float, float, float, Rows) {}
+void MeasureBackend::Add(Rows, Rows, float) {}
+void MeasureBackend::Scale(Rows, float) {}
+void MeasureBackend::Mul(Rows, Rows, Rows) {}
+void MeasureBackend::MulVector(Rows, const float*) {}
+void MeasureBackend::SoftCap(Rows, float) {}
+void MeasureBackend::SigmoidGate(Rows, Rows) {}
+void MeasureBackend::ScaleByPosition(const StepContext&, float, int32_t, Rows) {}
+void MeasureBackend::RoundToInt8(Rows) {}
+void MeasureBackend::Rope(const RopeSpec&, Rows, int32_t, Rows) {}
+void MeasureBackend::StoreKv(const StepContext&, int32_t, const AttendSpec&, Rows, Rows) {}
+void MeasureBackend::SelectiveState(const StepContext&, int32_t, const SelectiveStateSpec&, Rows,
+                                    Rows, Rows) {}
+
+}  // namespace cellm

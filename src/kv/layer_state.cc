@@ -1,0 +1,46 @@
+#include "kv/layer_state.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+
+namespace cellm {
+namespace {
+
+// Bytes of pages when tokens [begin, end) must be there, and of the fixed-size parts.
+int64_t Bytes(const LayerStateSpec& spec, KvType type, int32_t page_tokens, int64_t tokens,
+              int64_t end) {
+  int64_t bytes = 4 * (spec.recurrent_floats + spec.conv_floats());
+  if (!spec.stores_kv()) return bytes;
+  const int64_t begin = FirstLiveToken(spec.window, tokens);
+  const int64_t pages = CeilDiv<int64_t>(end, page_tokens) - begin / page_tokens;
+  return bytes + pages * page_tokens * KvBytesPerToken(spec, type);
+}
+
+}  // namespace
+
+int64_t FirstLiveToken(int32_t window, int64_t tokens) {
+  return window > 0 ? std::max<int64_t>(0, tokens - window + 1) : 0;
+}
+
+int64_t KvBytesPerToken(const LayerStateSpec& spec, KvType type) {
+  if (!spec.stores_kv()) return 0;
+  return int64_t{spec.kv_heads} * (int64_t{spec.head_dim} + spec.head_dim_v) *
+         static_cast<int64_t>(KvElementBytes(type));
+}
+
+int64_t BytesPerSequence(std::span<const LayerStateSpec> layers, KvType type, int32_t page_tokens,
+                         int64_t tokens) {
+  return PeakBytesPerSequence(layers, type, page_tokens, tokens, 0);
+}
+
+int64_t PeakBytesPerSequence(std::span<const LayerStateSpec> layers, KvType type,
+                             int32_t page_tokens, int64_t tokens, int64_t chunk) {
+  int64_t bytes = 0;
+  for (const LayerStateSpec& spec : layers) {
+    bytes += Bytes(spec, type, page_tokens, tokens, tokens + chunk);
+  }
+  return bytes;
+}
+
+}  // namespace cellm

@@ -1,0 +1,114 @@
+#include "kv/page_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace cellm {
+
+Status PagePool::AddSlab(uint64_t growth_limit) {
+  const uint64_t held = static_cast<uint64_t>(used_ + free_);
+  uint64_t pages = std::max<uint64_t>(
+      1, std::min<uint64_t>(std::max<uint64_t>(held, 1), kMaxSlabBytes / page_bytes_));
+  pages = std::min<uint64_t>(pages, growth_limit / page_bytes_);
+  for (; pages > 0; pages /= 2) {
+    Slab slab;
+    auto bytes = Array<uint8_t>::Uninitialised(
+        *allocator_, static_cast<size_t>(pages) * page_bytes_, MemoryClass::kCache, "K/V pages");
+    if (!bytes.ok()) continue;
+    slab.bytes = std::move(bytes).value();
+    CELLM_ASSIGN_OR_RETURN(slab.references,
+                           Array<int32_t>::Zeroed(*allocator_, static_cast<size_t>(pages),
+                                                  MemoryClass::kCache, "K/V page counts"));
+    CELLM_ASSIGN_OR_RETURN(slab.next_free,
+                           Array<int32_t>::Zeroed(*allocator_, static_cast<size_t>(pages),
+                                                  MemoryClass::kCache, "K/V page list"));
+    const int32_t count = static_cast<int32_t>(pages);
+    for (int32_t p = 0; p < count; ++p) {
+      slab.next_free[static_cast<size_t>(p)] = p + 1 < count ? p + 1 : -1;
+    }
+    slab.first_free = 0;
+    free_ += count;
+    for (Slab& place : slabs_) {
+      if (place.references.empty()) {
+        place = std::move(slab);
+        return OkStatus();
+      }
+    }
+    slabs_.push_back(std::move(slab));
+    return OkStatus();
+  }
+  return OutOfMemory("K/V page of %zu bytes", page_bytes_);
+}
+
+Result<PageRef> PagePool::Take(uint64_t growth_limit) {
+  if (free_ == 0) CELLM_RETURN_IF_ERROR(AddSlab(growth_limit));
+  for (uint32_t s = 0; s < slabs_.size(); ++s) {
+    Slab& slab = slabs_[s];
+    if (slab.first_free < 0) continue;
+    const uint32_t page = static_cast<uint32_t>(slab.first_free);
+    slab.first_free = slab.next_free[page];
+    slab.references[page] = 1;
+    ++slab.used;
+    ++used_;
+    --free_;
+    return PageRef{s, page};
+  }
+  CELLM_CHECK(false, "a page is counted as free and in no list");
+}
+
+void PagePool::AddReference(PageRef ref) { ++slabs_[ref.slab].references[ref.page]; }
+
+void PagePool::Release(PageRef ref) {
+  Slab& slab = slabs_[ref.slab];
+  CELLM_DCHECK(slab.references[ref.page] > 0, "a free page is released");
+  if (--slab.references[ref.page] > 0) return;
+  slab.next_free[ref.page] = slab.first_free;
+  slab.first_free = static_cast<int32_t>(ref.page);
+  --slab.used;
+  --used_;
+  ++free_;
+}
+
+uint8_t* PagePool::Bytes(PageRef ref) const {
+  return slabs_[ref.slab].bytes.data() + size_t{ref.page} * page_bytes_;
+}
+
+int32_t PagePool::References(PageRef ref) const { return slabs_[ref.slab].references[ref.page]; }
+
+void PagePool::Trim() {
+  for (Slab& slab : slabs_) {
+    if (slab.used > 0 || slab.references.empty()) continue;
+    free_ -= static_cast<int64_t>(slab.references.size());
+    slab = Slab();
+  }
+}
+
+uint64_t PagePool::TrimmableBytes() const {
+  uint64_t bytes = 0;
+  for (const Slab& slab : slabs_) bytes += slab.used == 0 ? slab.bytes.size() : 0;
+  return bytes;
+}
+
+void PagePool::CheckInvariants() const {
+  int64_t used = 0;
+  int64_t listed = 0;
+  for (const Slab& slab : slabs_) {
+    int32_t in_slab = 0;
+    for (const int32_t count : slab.references) in_slab += count > 0 ? 1 : 0;
+    CELLM_CHECK(in_slab == slab.used, "a slab miscounts its used pages");
+    used += in_slab;
+    const int64_t limit = static_cast<int64_t>(slab.references.size());
+    int64_t steps = 0;
+    for (int32_t p = slab.first_free; p >= 0; p = slab.next_free[static_cast<size_t>(p)]) {
+      CELLM_CHECK(slab.references[static_cast<size_t>(p)] == 0, "a used page is in a free list");
+      CELLM_CHECK(++steps <= limit, "a free list runs in a circle");
+    }
+    CELLM_CHECK(steps + in_slab == limit, "a page is neither used nor free");
+    listed += steps;
+  }
+  CELLM_CHECK(used == used_ && listed == free_, "the pool miscounts its pages");
+}
+
+}  // namespace cellm

@@ -1,0 +1,436 @@
+#include "kv/sequence_cache.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/checked.h"
+#include "kv/page_pool.h"
+
+namespace cellm {
+namespace {
+
+// Layers that forget alike.
+struct Group {
+  int32_t window = 0;
+  size_t page_bytes = 0;
+  std::vector<int32_t> layers;
+  // Of layers[i]: where its K and V begin in a page.
+  std::vector<size_t> k_offsets, v_offsets;
+};
+
+// The pages of one group of one sequence: [0, first) have left the window, [first, end) exist.
+struct Table {
+  Array<uint8_t*> pages;
+  Array<PageRef> refs;
+  int32_t first = 0;
+  int32_t end = 0;
+};
+
+struct Sequence {
+  bool used = false;
+  int32_t tokens = 0;
+  std::vector<Table> tables;  // [groups]
+  Array<float> state;         // all layers' fixed-size parts
+  Array<LayerState> layers;
+};
+
+}  // namespace
+
+struct SequenceCache::Impl {
+  std::vector<LayerStateSpec> specs;
+  CacheOptions options;
+  Allocator* allocator = nullptr;
+  std::vector<Group> groups;
+  std::vector<PagePool> pools;  // [groups]
+  std::vector<Sequence> sequences;
+  int64_t state_floats = 0;
+  mutable CacheStats stats;
+
+  int32_t TablePages() const {
+    return static_cast<int32_t>(CeilDiv<int64_t>(options.context_tokens, options.page_tokens));
+  }
+  int32_t PagesFor(int32_t tokens) const {
+    return static_cast<int32_t>(CeilDiv<int64_t>(tokens, options.page_tokens));
+  }
+
+  uint64_t HeldBytes() const {
+    uint64_t bytes = stats.state_bytes;
+    for (const PagePool& pool : pools) {
+      bytes += static_cast<uint64_t>(pool.used_pages() + pool.free_pages()) * pool.page_bytes();
+    }
+    return bytes;
+  }
+  uint64_t GrowthLimit() const {
+    if (options.max_bytes == 0) return UINT64_MAX;
+    const uint64_t held = HeldBytes();
+    return held < options.max_bytes ? options.max_bytes - held : 0;
+  }
+
+  void MakeGroups();
+  Status AllocateSequence(Sequence* sequence);
+  void FillLayerStates(Sequence* sequence);
+  Result<PageRef> TakePage(size_t group);
+  Status GrowTable(size_t group, Sequence* sequence, int32_t count);
+  // Drops pages [end, table.end) or [table.first, first).
+  void CutEnd(size_t group, Table* table, int32_t end);
+  void CutFront(size_t group, Table* table, int32_t first);
+  void Release(Sequence* sequence);
+};
+
+void SequenceCache::Impl::MakeGroups() {
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const LayerStateSpec& spec = specs[i];
+    state_floats += spec.recurrent_floats + spec.conv_floats();
+    if (!spec.stores_kv()) continue;
+    Group* group = nullptr;
+    for (Group& candidate : groups) {
+      if (candidate.window == spec.window) group = &candidate;
+    }
+    if (group == nullptr) {
+      groups.emplace_back();
+      group = &groups.back();
+      group->window = spec.window;
+    }
+    const size_t tokens_by_heads = static_cast<size_t>(options.page_tokens) *
+                                   static_cast<size_t>(spec.kv_heads) *
+                                   KvElementBytes(options.kv_type);
+    group->layers.push_back(static_cast<int32_t>(i));
+    group->k_offsets.push_back(group->page_bytes);
+    group->page_bytes += tokens_by_heads * static_cast<size_t>(spec.head_dim);
+    group->v_offsets.push_back(group->page_bytes);
+    group->page_bytes += tokens_by_heads * static_cast<size_t>(spec.head_dim_v);
+  }
+  for (const Group& group : groups) pools.emplace_back(group.page_bytes, *allocator);
+}
+
+Status SequenceCache::Impl::AllocateSequence(Sequence* sequence) {
+  const size_t pages = static_cast<size_t>(TablePages());
+  const uint64_t state_bytes = static_cast<uint64_t>(state_floats) * sizeof(float);
+  if (state_bytes > GrowthLimit()) {
+    return OutOfMemory("sequence state: %llu bytes needed, %llu available",
+                       static_cast<unsigned long long>(state_bytes),
+                       static_cast<unsigned long long>(GrowthLimit()));
+  }
+  sequence->tables.resize(groups.size());
+  for (Table& table : sequence->tables) {
+    CELLM_ASSIGN_OR_RETURN(
+        table.pages, Array<uint8_t*>::Zeroed(*allocator, pages, MemoryClass::kCache, "page table"));
+    CELLM_ASSIGN_OR_RETURN(
+        table.refs, Array<PageRef>::Zeroed(*allocator, pages, MemoryClass::kCache, "page table"));
+    std::fill(table.refs.begin(), table.refs.end(), PageRef());
+    table.first = table.end = 0;
+  }
+  CELLM_ASSIGN_OR_RETURN(sequence->state,
+                         Array<float>::Zeroed(*allocator, static_cast<size_t>(state_floats),
+                                              MemoryClass::kCache, "sequence state"));
+  CELLM_ASSIGN_OR_RETURN(
+      sequence->layers,
+      Array<LayerState>::Zeroed(*allocator, specs.size(), MemoryClass::kCache, "layer states"));
+  FillLayerStates(sequence);
+  return OkStatus();
+}
+
+void SequenceCache::Impl::FillLayerStates(Sequence* sequence) {
+  float* next = sequence->state.data();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    LayerState& layer = sequence->layers[i];
+    layer = LayerState();
+    if (specs[i].recurrent_floats > 0) {
+      layer.recurrent = next;
+      next += specs[i].recurrent_floats;
+    }
+    if (specs[i].conv_floats() > 0) {
+      layer.conv = next;
+      next += specs[i].conv_floats();
+    }
+  }
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (size_t i = 0; i < groups[g].layers.size(); ++i) {
+      const LayerStateSpec& spec = specs[static_cast<size_t>(groups[g].layers[i])];
+      const size_t head_bytes =
+          static_cast<size_t>(options.page_tokens) * KvElementBytes(options.kv_type);
+      KvSlice& slice = sequence->layers[static_cast<size_t>(groups[g].layers[i])].kv;
+      slice.pages = sequence->tables[g].pages.data();
+      slice.page_tokens = options.page_tokens;
+      slice.k_offset = groups[g].k_offsets[i];
+      slice.v_offset = groups[g].v_offsets[i];
+      slice.k_head_stride = head_bytes * static_cast<size_t>(spec.head_dim);
+      slice.v_head_stride = head_bytes * static_cast<size_t>(spec.head_dim_v);
+    }
+  }
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].kv_from < 0) continue;
+    sequence->layers[i].kv = sequence->layers[static_cast<size_t>(specs[i].kv_from)].kv;
+  }
+}
+
+Result<PageRef> SequenceCache::Impl::TakePage(size_t group) {
+  Result<PageRef> page = pools[group].Take(GrowthLimit());
+  if (page.ok()) return page;
+  // Another group may sit on empty slabs.
+  for (PagePool& pool : pools) pool.Trim();
+  return pools[group].Take(GrowthLimit());
+}
+
+Status SequenceCache::Impl::GrowTable(size_t g, Sequence* sequence, int32_t count) {
+  Table& table = sequence->tables[g];
+  // The page that the first new token lands in may be shared.
+  const int32_t written = sequence->tokens / options.page_tokens;
+  if (written < table.end && pools[g].References(table.refs[static_cast<size_t>(written)]) > 1) {
+    const size_t index = static_cast<size_t>(written);
+    CELLM_ASSIGN_OR_RETURN(const PageRef copy, TakePage(g));
+    uint8_t* const bytes = pools[g].Bytes(copy);
+    std::memcpy(bytes, table.pages[index], pools[g].page_bytes());
+    pools[g].Release(table.refs[index]);
+    table.refs[index] = copy;
+    table.pages[index] = bytes;
+    ++stats.pages_copied;
+  }
+  const int32_t end = PagesFor(sequence->tokens + count);
+  while (table.end < end) {
+    CELLM_ASSIGN_OR_RETURN(const PageRef page, TakePage(g));
+    table.refs[static_cast<size_t>(table.end)] = page;
+    table.pages[static_cast<size_t>(table.end)] = pools[g].Bytes(page);
+    ++table.end;
+  }
+  return OkStatus();
+}
+
+void SequenceCache::Impl::CutEnd(size_t g, Table* table, int32_t end) {
+  end = std::max(end, table->first);
+  while (table->end > end) {
+    const size_t index = static_cast<size_t>(--table->end);
+    pools[g].Release(table->refs[index]);
+    table->refs[index] = PageRef();
+    table->pages[index] = nullptr;
+  }
+}
+
+void SequenceCache::Impl::CutFront(size_t g, Table* table, int32_t first) {
+  first = std::min(first, table->end);
+  while (table->first < first) {
+    const size_t index = static_cast<size_t>(table->first++);
+    pools[g].Release(table->refs[index]);
+    table->refs[index] = PageRef();
+    table->pages[index] = nullptr;
+  }
+}
+
+void SequenceCache::Impl::Release(Sequence* sequence) {
+  for (size_t g = 0; g < sequence->tables.size(); ++g) {
+    CutFront(g, &sequence->tables[g], sequence->tables[g].end);
+  }
+  *sequence = Sequence();
+}
+
+SequenceCache::SequenceCache() : impl_(std::make_unique<Impl>()) {}
+
+SequenceCache::~SequenceCache() = default;
+
+Result<std::unique_ptr<SequenceCache>> SequenceCache::Create(std::span<const LayerStateSpec> layers,
+                                                             const CacheOptions& options,
+                                                             Allocator& allocator) {
+  if (options.page_tokens < 16 || options.page_tokens % 16 != 0 || options.page_tokens > 4096) {
+    return InvalidArgument("page tokens: %d is not a multiple of 16 in [16, 4096]",
+                           options.page_tokens);
+  }
+  if (options.context_tokens < 1) {
+    return InvalidArgument("context: %d tokens", options.context_tokens);
+  }
+  if (options.max_sequences < 1 || options.max_sequences > 65536) {
+    return InvalidArgument("sequences: %d is not in [1, 65536]", options.max_sequences);
+  }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerStateSpec& spec = layers[i];
+    CELLM_CHECK(spec.kv_from < static_cast<int32_t>(i) &&
+                    (spec.kv_from < 0 || layers[static_cast<size_t>(spec.kv_from)].stores_kv()),
+                "a layer shares keys and values that no earlier layer stores");
+    CELLM_CHECK(!spec.stores_kv() || (spec.head_dim % 2 == 0 && spec.head_dim_v % 2 == 0),
+                "a head width is odd: pages would not be aligned");
+  }
+  std::unique_ptr<SequenceCache> cache(new SequenceCache());
+  Impl& impl = *cache->impl_;
+  impl.specs.assign(layers.begin(), layers.end());
+  impl.options = options;
+  impl.allocator = &allocator;
+  impl.MakeGroups();
+  impl.sequences.resize(static_cast<size_t>(options.max_sequences));
+  return cache;
+}
+
+Result<int32_t> SequenceCache::CreateSequence() {
+  for (size_t i = 0; i < impl_->sequences.size(); ++i) {
+    Sequence& sequence = impl_->sequences[i];
+    if (sequence.used) continue;
+    const Status status = impl_->AllocateSequence(&sequence);
+    if (!status.ok()) {
+      sequence = Sequence();
+      return status;
+    }
+    sequence.used = true;
+    impl_->stats.state_bytes += sequence.state.size() * sizeof(float);
+    return static_cast<int32_t>(i);
+  }
+  return Busy("all %zu sequences are in use", impl_->sequences.size());
+}
+
+void SequenceCache::FreeSequence(int32_t slot) {
+  Sequence& sequence = impl_->sequences[static_cast<size_t>(slot)];
+  CELLM_CHECK(sequence.used, "a free sequence is freed");
+  impl_->stats.state_bytes -= sequence.state.size() * sizeof(float);
+  impl_->Release(&sequence);
+}
+
+Result<int32_t> SequenceCache::Fork(int32_t slot) {
+  CELLM_ASSIGN_OR_RETURN(const int32_t copy, CreateSequence());
+  const Sequence& from = impl_->sequences[static_cast<size_t>(slot)];
+  Sequence& to = impl_->sequences[static_cast<size_t>(copy)];
+  to.tokens = from.tokens;
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    const Table& source = from.tables[g];
+    Table& target = to.tables[g];
+    target.first = source.first;
+    target.end = source.end;
+    for (size_t i = static_cast<size_t>(source.first); i < static_cast<size_t>(source.end); ++i) {
+      target.refs[i] = source.refs[i];
+      target.pages[i] = source.pages[i];
+      impl_->pools[g].AddReference(source.refs[i]);
+    }
+  }
+  std::copy(from.state.begin(), from.state.end(), to.state.begin());
+  return copy;
+}
+
+int32_t SequenceCache::tokens(int32_t slot) const {
+  return impl_->sequences[static_cast<size_t>(slot)].tokens;
+}
+
+Status SequenceCache::Grow(int32_t slot, int32_t count) {
+  Sequence& sequence = impl_->sequences[static_cast<size_t>(slot)];
+  CELLM_CHECK(count >= 0 && count <= impl_->options.context_tokens - sequence.tokens,
+              "a sequence grows past its page table");
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    const Status status = impl_->GrowTable(g, &sequence, count);
+    if (status.ok()) continue;
+    const int64_t needed = PeakBytesPerSequence(impl_->specs, impl_->options.kv_type,
+                                                impl_->options.page_tokens, sequence.tokens, count);
+    const int64_t held = BytesPerSequence(impl_->specs, impl_->options.kv_type,
+                                          impl_->options.page_tokens, sequence.tokens);
+    Cancel(slot);
+    if (impl_->options.max_bytes == 0) {
+      return OutOfMemory("K/V cache: %lld more bytes needed for %d tokens, the allocator refuses",
+                         static_cast<long long>(needed - held), count);
+    }
+    uint64_t available = impl_->GrowthLimit();
+    for (const PagePool& pool : impl_->pools) {
+      available += static_cast<uint64_t>(pool.free_pages()) * pool.page_bytes();
+    }
+    return OutOfMemory("K/V cache: %lld more bytes needed for %d tokens, %llu available of %llu",
+                       static_cast<long long>(needed - held), count,
+                       static_cast<unsigned long long>(available),
+                       static_cast<unsigned long long>(impl_->options.max_bytes));
+  }
+  return OkStatus();
+}
+
+void SequenceCache::Commit(int32_t slot, int32_t count) {
+  Sequence& sequence = impl_->sequences[static_cast<size_t>(slot)];
+  sequence.tokens += count;
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    const int64_t live = FirstLiveToken(impl_->groups[g].window, sequence.tokens);
+    impl_->CutFront(g, &sequence.tables[g],
+                    static_cast<int32_t>(live / impl_->options.page_tokens));
+  }
+}
+
+void SequenceCache::Cancel(int32_t slot) {
+  Sequence& sequence = impl_->sequences[static_cast<size_t>(slot)];
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    impl_->CutEnd(g, &sequence.tables[g], impl_->PagesFor(sequence.tokens));
+  }
+}
+
+Status SequenceCache::Rewind(int32_t slot, int32_t position) {
+  Sequence& sequence = impl_->sequences[static_cast<size_t>(slot)];
+  if (position < 0 || position > sequence.tokens) {
+    return OutOfRange("rewind to %d: the sequence has %d tokens", position, sequence.tokens);
+  }
+  if (position == sequence.tokens) return OkStatus();
+  if (position > 0) {
+    if (impl_->state_floats > 0) {
+      return Unsupported("rewind to %d of %d: recurrent layers cannot go back", position,
+                         sequence.tokens);
+    }
+    for (size_t g = 0; g < impl_->groups.size(); ++g) {
+      const int64_t live = FirstLiveToken(impl_->groups[g].window, position);
+      if (live / impl_->options.page_tokens < sequence.tables[g].first) {
+        return Unsupported("rewind to %d of %d: earlier tokens have left a window of %d", position,
+                           sequence.tokens, impl_->groups[g].window);
+      }
+    }
+  }
+  sequence.tokens = position;
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    impl_->CutEnd(g, &sequence.tables[g], impl_->PagesFor(position));
+    if (position == 0) sequence.tables[g].first = sequence.tables[g].end = 0;
+  }
+  if (position == 0) std::fill(sequence.state.begin(), sequence.state.end(), 0.0f);
+  return OkStatus();
+}
+
+const LayerState* SequenceCache::layers(int32_t slot) const {
+  return impl_->sequences[static_cast<size_t>(slot)].layers.data();
+}
+
+void SequenceCache::Trim() {
+  for (PagePool& pool : impl_->pools) pool.Trim();
+}
+
+const CacheStats& SequenceCache::stats() const {
+  CacheStats& stats = impl_->stats;
+  stats.page_bytes_used = stats.page_bytes_free = stats.table_bytes = 0;
+  for (const PagePool& pool : impl_->pools) {
+    stats.page_bytes_used += static_cast<uint64_t>(pool.used_pages()) * pool.page_bytes();
+    stats.page_bytes_free += static_cast<uint64_t>(pool.free_pages()) * pool.page_bytes();
+  }
+  for (const Sequence& sequence : impl_->sequences) {
+    for (const Table& table : sequence.tables) {
+      stats.table_bytes += table.pages.size() * (sizeof(uint8_t*) + sizeof(PageRef));
+    }
+  }
+  return stats;
+}
+
+void SequenceCache::CheckInvariants() const {
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    const PagePool& pool = impl_->pools[g];
+    pool.CheckInvariants();
+    int64_t references = 0;
+    for (const Sequence& sequence : impl_->sequences) {
+      if (!sequence.used) continue;
+      const Table& table = sequence.tables[g];
+      const int64_t live = FirstLiveToken(impl_->groups[g].window, sequence.tokens);
+      CELLM_CHECK(table.first <= live / impl_->options.page_tokens,
+                  "a page that a query can see was given back");
+      CELLM_CHECK(table.end == impl_->PagesFor(sequence.tokens),
+                  "a table has not the pages of its tokens");
+      for (int32_t i = 0; i < static_cast<int32_t>(table.pages.size()); ++i) {
+        const size_t index = static_cast<size_t>(i);
+        const bool inside = i >= table.first && i < table.end;
+        CELLM_CHECK(table.refs[index].exists() == inside, "a table has a page outside its range");
+        CELLM_CHECK(table.pages[index] == (inside ? pool.Bytes(table.refs[index]) : nullptr),
+                    "a table shows another page than it holds");
+        if (inside)
+          CELLM_CHECK(pool.References(table.refs[index]) > 0, "a table holds a free page");
+        references += inside ? 1 : 0;
+      }
+    }
+    int64_t counted = 0;
+    pool.ForEachPage([&counted](PageRef, int32_t count) { counted += count; });
+    CELLM_CHECK(counted == references, "a page is counted by more or fewer tables than hold it");
+  }
+}
+
+}  // namespace cellm

@@ -1,0 +1,25 @@
+#include "model/families.h"
+
+#include <algorithm>
+
+namespace cellm {
+namespace {
+
+constexpr const Family* kFamilies[] = {
+    &kLlamaFamily,
+    &kMistralFamily,
+};
+
+}  // namespace
+
+std::span<const Family* const> AllFamilies() { return kFamilies; }
+
+const Family* FindFamily(std::string_view model_type) {
+  for (const Family* family : kFamilies) {
+    const auto& types = family->model_types;
+    if (std::find(types.begin(), types.end(), model_type) != types.end()) return family;
+  }
+  return nullptr;
+}
+
+}  // namespace cellm

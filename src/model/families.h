@@ -1,0 +1,15 @@
+#ifndef CELLM_SRC_MODEL_FAMILIES_H_
+#define CELLM_SRC_MODEL_FAMILIES_H_
+
+// One line a family file.
+
+#include "model/model.h"
+
+namespace cellm {
+
+extern const Family kLlamaFamily;    // llama.cc
+extern const Family kMistralFamily;  // llama.cc
+
+}  // namespace cellm
+
+#endif  // CELLM_SRC_MODEL_FAMILIES_H_
