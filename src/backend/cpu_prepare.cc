@@ -1,8 +1,9 @@
 // Making matrices ready, and the scratch of the CPU backend.
-#include <bit>
 #include <cstring>
 
 #include "backend/cpu_scratch.h"
+#include "base/bytes.h"
+#include "tensor/half.h"
 
 namespace cellm {
 namespace {
@@ -175,23 +176,35 @@ Result<Weight> Pack(const Matrix& matrix, platform::ThreadPool& pool, Allocator&
   return weight;
 }
 
-// Dense floats that the kernels cannot take as they lie: misaligned, or of another width.
-Result<Weight> CopyDense(const Matrix& matrix, Allocator& allocator) {
+// Dense floats that the kernels cannot take as they lie: misaligned, in another order, or of
+// another width. 16-bit floats stay what they are (they survive the way through float unchanged),
+// everything else becomes f32.
+Result<Weight> CopyDense(const Matrix& matrix, platform::ThreadPool& pool, Allocator& allocator) {
   Weight weight = WeightFor(matrix, WeightKind::kDense);
-  const size_t count = static_cast<size_t>(matrix.rows) * static_cast<size_t>(matrix.cols);
   weight.dense_format = IsDenseFloat(matrix.format) ? matrix.format : Format::kF32;
-  CELLM_ASSIGN_OR_RETURN(weight.owned,
-                         Array<uint8_t>::Zeroed(allocator, count * DenseBytes(weight.dense_format),
-                                                MemoryClass::kWeights, "weights"));
-  if (IsDenseFloat(matrix.format)) {
-    std::memcpy(weight.owned.data(), matrix.data.data(), weight.owned.size());
-  } else {
-    float* const out = reinterpret_cast<float*>(weight.owned.data());
-    for (int32_t row = 0; row < matrix.rows; ++row) {
-      DecodeRow(matrix, row, out + static_cast<int64_t>(row) * matrix.cols);
+  const size_t cols = static_cast<size_t>(matrix.cols);
+  const size_t row_bytes = cols * DenseBytes(weight.dense_format);
+  CELLM_ASSIGN_OR_RETURN(weight.owned, Array<uint8_t>::Uninitialised(
+                                           allocator, static_cast<size_t>(matrix.rows) * row_bytes,
+                                           MemoryClass::kWeights, "weights"));
+  CELLM_ASSIGN_OR_RETURN(Array<float> rows,
+                         Array<float>::Zeroed(allocator, static_cast<size_t>(pool.threads()) * cols,
+                                              MemoryClass::kOther, "copying"));
+  uint8_t* const target = weight.owned.data();
+  pool.For(matrix.rows, [&](int32_t row, int32_t worker) {
+    uint8_t* const out = target + static_cast<size_t>(row) * row_bytes;
+    float* const values = rows.data() + static_cast<size_t>(worker) * cols;
+    DecodeRow(matrix, row, values);
+    if (weight.dense_format == Format::kF32) {
+      std::memcpy(out, values, row_bytes);
+      return;
     }
-  }
-  weight.dense = weight.owned.data();
+    const bool half = weight.dense_format == Format::kF16;
+    for (size_t c = 0; c < cols; ++c) {
+      StoreLe<uint16_t>(out + 2 * c, half ? FloatToF16(values[c]) : FloatToBf16(values[c]));
+    }
+  });
+  weight.dense = target;
   return weight;
 }
 
@@ -200,11 +213,14 @@ Result<Weight> CopyDense(const Matrix& matrix, Allocator& allocator) {
 Result<Weight> CpuBackend::Prepare(const Matrix& matrix, WeightUse use, Allocator& allocator) {
   CELLM_RETURN_IF_ERROR(ValidateMatrix(matrix));
   if (matrix.format == Format::kPacked) {
+    if (!IsInStoredOrder(matrix)) {
+      return Unsupported("a packed matrix in another row or column order");
+    }
     Weight weight = WeightFor(matrix, WeightKind::kPacked);
     UsePacked(matrix.packed, matrix.data.data(), &weight);
     return weight;
   }
-  if (IsDenseFloat(matrix.format) &&
+  if (IsDenseFloat(matrix.format) && IsInStoredOrder(matrix) && matrix.tensor_scale == 1.0f &&
       Aligned(matrix.data.data(), matrix.format == Format::kF32 ? 4 : 2)) {
     Weight weight = WeightFor(matrix, WeightKind::kDense);
     weight.dense_format = matrix.format;
@@ -213,7 +229,7 @@ Result<Weight> CpuBackend::Prepare(const Matrix& matrix, WeightUse use, Allocato
   }
   if (use == WeightUse::kLookup) return WeightFor(matrix, WeightKind::kLookup);
   if (IsQuantised(matrix)) return Pack(matrix, pool_, allocator);
-  return CopyDense(matrix, allocator);
+  return CopyDense(matrix, pool_, allocator);
 }
 
 }  // namespace cellm
