@@ -88,8 +88,9 @@ class Engine {
   std::string_view kernel_tier() const;
   const EngineOptions& options() const { return options_; }
 
-  // A new, empty sequence. planned_total_tokens: the length that it is planned to reach (prompt and
-  // reply), fixed for its life; 0 means the engine's context. Busy when max_sequences exist,
+  // A new, empty sequence. planned_total_tokens: the length that it may reach (prompt and reply),
+  // fixed for its life, because rotary kinds that depend on length choose by it; 0 means the
+  // engine's context. OutOfRange beyond the context, Busy when max_sequences exist,
   // OutOfMemory for its fixed-size state.
   Result<SequenceId> CreateSequence(int32_t planned_total_tokens = 0);
   // Gives its pages back. A stale id is NotFound.

@@ -1,0 +1,64 @@
+// Zoo checkpoints against the reference implementation: logits of the float path, and greedy ids.
+#include "support/zoo.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "support/paths.h"
+
+namespace cellm {
+namespace {
+
+using ::cellm::testing::AllLogits;
+using ::cellm::testing::FloatPath;
+using ::cellm::testing::Greedy;
+using ::cellm::testing::LogitError;
+using ::cellm::testing::OpenEngine;
+using ::cellm::testing::ReadReference;
+using ::cellm::testing::Reference;
+
+void CheckLogits(const std::string& folder) {
+  const Reference reference = ReadReference(folder);
+  EngineOptions options = FloatPath();
+  {
+    const auto engine = OpenEngine(folder, options);
+    ASSERT_NE(engine, nullptr);
+    ASSERT_EQ(engine->info().vocab_size, reference.vocab);
+    const double error = LogitError(reference, AllLogits(*engine, reference.tokens), 0, 1 << 20);
+    EXPECT_LE(error, 1e-4);
+    ::testing::Test::RecordProperty("float_kv_error", std::to_string(error));
+  }
+  options.kv_type = KvType::kF16;
+  const auto engine = OpenEngine(folder, options);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_LE(LogitError(reference, AllLogits(*engine, reference.tokens), 0, 1 << 20), 2e-3);
+}
+
+void CheckGreedy(const std::string& folder) {
+  const Reference reference = ReadReference(folder);
+  const auto engine = OpenEngine(folder, FloatPath());
+  ASSERT_NE(engine, nullptr);
+  for (const testing::ReferencePrompt& prompt : reference.prompts) {
+    // Below this gap another order of sums may choose the other token, which is no error.
+    if (prompt.smallest_gap < 1e-3) continue;
+    EXPECT_EQ(Greedy(*engine, prompt.ids, 48), prompt.greedy) << prompt.kind;
+  }
+}
+
+TEST(Zoo, LlamaLogitsAgreeWithTheReference) { CheckLogits(testing::TestData("zoo/llama")); }
+TEST(Zoo, LlamaGreedyIdsAgreeWithTheReference) { CheckGreedy(testing::TestData("zoo/llama")); }
+
+TEST(Zoo, NanoLogitsAgreeWithTheReference) {
+  CELLM_SKIP_WITHOUT_SHARED(folder, "zoo/nano");
+  CheckLogits(folder);
+}
+TEST(Zoo, NanoGreedyIdsAgreeWithTheReference) {
+  CELLM_SKIP_WITHOUT_SHARED(folder, "zoo/nano");
+  CheckGreedy(folder);
+}
+
+}  // namespace
+}  // namespace cellm
