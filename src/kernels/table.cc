@@ -7,6 +7,7 @@
 #include "platform/cpu.h"
 
 #if defined(__x86_64__)
+#include "kernels/avx2/avx2.h"
 #include "kernels/avx512/avx512.h"
 #include "kernels/avx512_vnni/avx512_vnni.h"
 #endif
@@ -16,6 +17,7 @@ namespace {
 
 bool ScalarRunsHere() { return true; }
 #if defined(__x86_64__)
+bool Avx2RunsHere() { return platform::DetectCpuFeatures().avx2; }
 bool Avx512RunsHere() { return platform::DetectCpuFeatures().avx512; }
 bool Avx512VnniRunsHere() { return platform::DetectCpuFeatures().avx512_vnni; }
 #endif
@@ -43,7 +45,7 @@ std::vector<Tier> AllTiers() {
   return {
     {"scalar", &scalar::kTable, &ScalarRunsHere},
 #if defined(__x86_64__)
-        {"avx512", &avx512::kTable, &Avx512RunsHere},
+        {"avx2", &avx2::kTable, &Avx2RunsHere}, {"avx512", &avx512::kTable, &Avx512RunsHere},
         {"avx512_vnni", &avx512_vnni::kTable, &Avx512VnniRunsHere},
 #endif
   };

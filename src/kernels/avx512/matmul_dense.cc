@@ -53,6 +53,10 @@ void Tile(const Job<W>& job, int32_t row, int32_t token) {
   const int64_t w_stride = job.w_stride;
   const int64_t x_stride = job.x_stride;
   const int32_t cols = job.cols;
+  // Short rows: the same place in the next R rows. Long ones: further along the row.
+  const int64_t block_bytes = w_stride * R * static_cast<int64_t>(sizeof(*w));
+  const int64_t ahead = block_bytes <= 16384 ? block_bytes : 2048;
+  constexpr int32_t kLine = 64 / static_cast<int32_t>(sizeof(*w));  // elements
   int32_t c = 0;
   for (; c + 16 <= cols; c += 16) {
     __m512 xs[T];
@@ -60,8 +64,9 @@ void Tile(const Job<W>& job, int32_t row, int32_t token) {
     for (int t = 0; t < T; ++t) xs[t] = _mm512_loadu_ps(x + t * x_stride + c);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      if (T == 1)
-        _mm_prefetch(reinterpret_cast<const char*>(w + r * w_stride + c) + 1024, _MM_HINT_T0);
+      if (T == 1 && c % kLine == 0) {
+        _mm_prefetch(reinterpret_cast<const char*>(w + r * w_stride + c) + ahead, _MM_HINT_T0);
+      }
       const __m512 weight = W::Load(w + r * w_stride + c);
 #pragma GCC unroll 8
       for (int t = 0; t < T; ++t) sums[r][t] = _mm512_fmadd_ps(weight, xs[t], sums[r][t]);
@@ -109,7 +114,7 @@ void Matmul(const Job<W>& job, int32_t rows, int32_t tokens) {
     if (end - begin <= 4) {
       switch (end - begin) {
         case 1:
-          Rows<W, 8, 1>(job, rows, begin);
+          Rows<W, 4, 1>(job, rows, begin);
           break;
         case 2:
           Rows<W, 8, 2>(job, rows, begin);
