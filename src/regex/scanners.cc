@@ -287,6 +287,10 @@ constexpr ScannerOptions Options(Contractions contractions, uint32_t max_digits,
   contractions                                        \
       "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}" \
       "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+// The same in another spelling: a single line end after greedy white space is the last one.
+#define CELLM_CL100K_POSSESSIVE(digits)                          \
+  "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|" digits \
+  "| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"
 #define CELLM_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define CELLM_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define CELLM_O200K(contractions, digits)                                           \
@@ -304,6 +308,8 @@ constexpr KnownPattern kKnownPatterns[] = {
      Options(Contractions::kAnyCaseAscii, 3)},
     {CELLM_CL100K(CELLM_ANY_CASE_ASCII, "\\p{N}"), Scanner::kCl100k,
      Options(Contractions::kAnyCaseAscii, 1)},
+    {CELLM_CL100K_POSSESSIVE("\\p{N}{1,3}"), Scanner::kCl100k, Options(Contractions::kAnyCase, 3)},
+    {CELLM_CL100K_POSSESSIVE("\\p{N}"), Scanner::kCl100k, Options(Contractions::kAnyCase, 1)},
     {CELLM_QWEN35(CELLM_ANY_CASE), Scanner::kCl100k, Options(Contractions::kAnyCase, 1, true)},
     {CELLM_QWEN35(CELLM_ANY_CASE_ASCII), Scanner::kCl100k,
      Options(Contractions::kAnyCaseAscii, 1, true)},
