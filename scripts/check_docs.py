@@ -56,7 +56,7 @@ def split_blocks(text):
                 block = (number, line[3:].strip(), [], before)
             else:
                 blocks.append(block)
-                block = None
+                block, before = None, ""
             prose.append("")
         elif block is not None:
             block[2].append(line)
