@@ -23,6 +23,8 @@ inline constexpr int32_t kMaxVocabulary = 1 << 20;
 // Widths and layer counts beyond any small model's; products of two stay inside int64.
 inline constexpr int32_t kMaxDimension = 1 << 22;
 inline constexpr int32_t kMaxLayers = 1024;
+// Experts of a layer; published models reach 512.
+inline constexpr int32_t kMaxExperts = 1024;
 // Positions are int32 and rotary angles lose precision long before this.
 inline constexpr int32_t kMaxContext = 1 << 24;
 

@@ -6,8 +6,7 @@ namespace cellm {
 namespace {
 
 constexpr const Family* kFamilies[] = {
-    &kLlamaFamily,
-    &kMistralFamily,
+    &kLlamaFamily, &kMistralFamily, &kQwen2Family, &kQwen3Family, &kQwen3MoeFamily,
 };
 
 }  // namespace

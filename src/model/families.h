@@ -7,8 +7,11 @@
 
 namespace cellm {
 
-extern const Family kLlamaFamily;    // llama.cc
-extern const Family kMistralFamily;  // llama.cc
+extern const Family kLlamaFamily;     // llama.cc
+extern const Family kMistralFamily;   // llama.cc
+extern const Family kQwen2Family;     // qwen.cc
+extern const Family kQwen3Family;     // qwen.cc
+extern const Family kQwen3MoeFamily;  // qwen.cc
 
 }  // namespace cellm
 

@@ -60,5 +60,20 @@ TEST(Zoo, NanoGreedyIdsAgreeWithTheReference) {
   CheckGreedy(folder);
 }
 
+// The other families, read from the shared zoo.
+class ZooFamily : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ZooFamily, LogitsAgreeWithTheReference) {
+  CELLM_SKIP_WITHOUT_SHARED(folder, std::string("zoo/") + GetParam());
+  CheckLogits(folder);
+}
+TEST_P(ZooFamily, GreedyIdsAgreeWithTheReference) {
+  CELLM_SKIP_WITHOUT_SHARED(folder, std::string("zoo/") + GetParam());
+  CheckGreedy(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(Zoo, ZooFamily, ::testing::Values("qwen2", "qwen3", "qwen3_moe"),
+                         [](const auto& param) { return std::string(param.param); });
+
 }  // namespace
 }  // namespace cellm
