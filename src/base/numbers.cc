@@ -53,7 +53,12 @@ bool ParseDouble(std::string_view text, double* out) {
 
 void AppendDouble(double value, std::string* out) {
   char buffer[40];
-  const std::to_chars_result result = std::to_chars(buffer, buffer + sizeof(buffer), value);
+  // Python's choice: digits in full unless the exponent would be below -4 or above 15.
+  const double magnitude = value < 0 ? -value : value;
+  const bool in_full = magnitude == 0 || (magnitude >= 1e-4 && magnitude < 1e16);
+  const std::to_chars_result result =
+      std::to_chars(buffer, buffer + sizeof(buffer), value,
+                    in_full ? std::chars_format::fixed : std::chars_format::scientific);
   const std::string_view text(buffer, static_cast<size_t>(result.ptr - buffer));
   out->append(text);
   if (text.find_first_of(".en") == std::string_view::npos) out->append(".0");

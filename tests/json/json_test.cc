@@ -283,6 +283,30 @@ TEST(Json, ReadsARealTokenizer) {
   ExpectParsersAgree(*text);
 }
 
+// Expected texts are what Python's repr() gives.
+TEST(Numbers, AppendDoubleWritesAsPythonDoes) {
+  const struct {
+    double value;
+    const char* text;
+  } cases[] = {{0.0, "0.0"},
+               {-0.0, "-0.0"},
+               {500000.0, "500000.0"},
+               {1e-05, "1e-05"},
+               {0.0001, "0.0001"},
+               {1e16, "1e+16"},
+               {9999999999999998.0, "9999999999999998.0"},
+               {-1.5, "-1.5"},
+               {1e100, "1e+100"},
+               {0.1, "0.1"},
+               {1.7976931348623157e308, "1.7976931348623157e+308"},
+               {5e-324, "5e-324"}};
+  for (const auto& c : cases) {
+    std::string text;
+    AppendDouble(c.value, &text);
+    EXPECT_EQ(text, c.text);
+  }
+}
+
 TEST(Numbers, ParseDoubleTellsOverflowFromUnderflow) {
   struct Case {
     const char* text;

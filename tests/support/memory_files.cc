@@ -1,9 +1,9 @@
 #include "support/memory_files.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdlib>
-#include <cstring>
 
 namespace cellm::platform {
 
@@ -77,15 +77,15 @@ class FaultyWriter final : public platform::FileWriter {
 
 platform::FileMapping MapBytes(std::string_view bytes, const std::string& path) {
   if (bytes.empty()) return platform::FileMappingForTest::Make(nullptr, 0, path);
-  // Begins at a page, as a file's mapping does; what lies behind the last page is unmapped.
-  constexpr size_t kPage = 4096;
-  const size_t pages = (bytes.size() + kPage - 1) / kPage * kPage;
-  void* memory =
-      ::mmap(nullptr, pages + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // A file in memory, mapped as the real one is: pages that are released come back when touched.
+  const int file = ::memfd_create("cellm-test", MFD_CLOEXEC);
+  if (file < 0 || ::write(file, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
+    std::abort();
+  }
+  void* memory = ::mmap(nullptr, bytes.size(), PROT_READ, MAP_PRIVATE, file, 0);
+  ::close(file);
   if (memory == MAP_FAILED) std::abort();
-  uint8_t* data = static_cast<uint8_t*>(memory);
-  std::memcpy(data, bytes.data(), bytes.size());
-  if (::munmap(data + pages, kPage) != 0 || ::mprotect(data, pages, PROT_READ) != 0) std::abort();
+  const uint8_t* data = static_cast<const uint8_t*>(memory);
   return platform::FileMappingForTest::Make(data, bytes.size(), path);
 }
 
