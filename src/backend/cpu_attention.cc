@@ -7,9 +7,6 @@
 namespace cellm {
 namespace {
 
-// Attention of less than this many multiply-adds is not worth waking a thread for.
-constexpr int64_t kSmallAttention = 16384;
-
 // Writes one head's key into its column of the block of 16 tokens.
 template <typename T>
 void ScatterKey(const T* key, int32_t head_dim, int32_t slot, uint8_t* head_base) {
@@ -107,7 +104,7 @@ void CpuBackend::AttendPages(const StepContext& step, int32_t layer, const Atten
     if (spec.window > 0) keys = std::min<int64_t>(keys, spec.window);
     work += keys * sequence.row_count * spec.heads * (spec.head_dim + spec.head_dim_v);
   }
-  const auto run = [&](int32_t task, int32_t worker) {
+  ForTiles(tasks, work, [&](int32_t task, int32_t worker) {
     const SequenceSlice* sequence = step.sequences.data();
     int32_t blocks = 0;
     for (;; ++sequence) {
@@ -143,12 +140,7 @@ void CpuBackend::AttendPages(const StepContext& step, int32_t layer, const Atten
     args.kv = PagesOf(sequence->layers[layer].kv);
     args.scratch = s.attend.data() + worker * s.attend_stride;
     attend(&args);
-  };
-  if (work < kSmallAttention) {
-    for (int32_t task = 0; task < tasks; ++task) run(task, 0);
-  } else {
-    pool_.For(tasks, run);
-  }
+  });
 }
 
 }  // namespace cellm

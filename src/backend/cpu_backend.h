@@ -74,7 +74,10 @@ class CpuBackend final : public Backend {
 
  private:
   struct Scratch;
-  // Calls body(begin, end, worker) over blocks of rows; on the caller when there is little to do.
+  // Both stay on the caller when there is little to do.
+  template <typename Body>
+  void ForTiles(int32_t tiles, int64_t work, const Body& body);
+  // Calls body(begin, end, worker) over blocks of rows.
   template <typename Body>
   void ForRows(int32_t rows, int64_t floats_per_row, const Body& body);
   // Quantises x into the shared scratch when a part needs it.

@@ -85,7 +85,8 @@ void CpuBackend::ExpertTasks(std::span<const Weight> weights, const int32_t* exp
   const int32_t per_expert = (TilesOf(weights[0]) + kExpertTaskTiles - 1) / kExpertTaskTiles;
   int32_t active = 0;
   for (int32_t e = 0; e < experts; ++e) active += expert_begin[e + 1] > expert_begin[e] ? 1 : 0;
-  pool_.For(active * per_expert, [&](int32_t index, int32_t worker) {
+  const int64_t work = int64_t{expert_begin[experts]} * weights[0].rows * weights[0].cols;
+  ForTiles(active * per_expert, work, [&](int32_t index, int32_t worker) {
     int32_t skip = index / per_expert;
     int32_t e = 0;
     for (;; ++e) {

@@ -32,6 +32,8 @@ int32_t TaskCount(const Weight& weight) {
   return (WeightTiles(weight) + step - 1) / step;
 }
 
+int64_t Work(Rows x, const Weight& weight) { return int64_t{x.rows} * weight.cols * weight.rows; }
+
 int32_t Chunks(int32_t cols) { return (cols + kChunkCols - 1) / kChunkCols; }
 
 }  // namespace
@@ -94,13 +96,15 @@ void CpuBackend::Product(const Weight& weight, const float* bias, Rows x, int32_
 
 void CpuBackend::Linear(Rows x, std::span<const LinearPart> parts) {
   int32_t tasks = 0;
+  int64_t work = 0;
   bool quantised = false;
   for (const LinearPart& part : parts) {
     tasks += TaskCount(*part.weight);
+    work += Work(x, *part.weight);
     quantised = quantised || part.weight->kind == WeightKind::kPacked;
   }
   if (quantised && mode_ == ActivationMode::kInt8) QuantiseInput(x);
-  pool_.For(tasks, [&](int32_t task, int32_t worker) {
+  ForTiles(tasks, work, [&](int32_t task, int32_t worker) {
     const LinearPart* part = parts.data();
     while (task >= TaskCount(*part->weight)) task -= TaskCount(*part++->weight);
     const int32_t step = TilesPerTask(*part->weight);
@@ -121,7 +125,7 @@ void CpuBackend::GatedLinear(Rows x, const LinearPart& gate, const LinearPart& u
     QuantiseInput(x);
   }
   const int32_t step = TilesPerTask(*gate.weight);
-  pool_.For(TaskCount(*gate.weight), [&](int32_t task, int32_t worker) {
+  ForTiles(TaskCount(*gate.weight), 2 * Work(x, *gate.weight), [&](int32_t task, int32_t worker) {
     const int32_t begin = task * step;
     const int32_t end = std::min(begin + step, WeightTiles(*gate.weight));
     const int64_t first = int64_t{begin} * kTileRows;

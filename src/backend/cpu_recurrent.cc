@@ -19,8 +19,10 @@ void CpuBackend::ShortConv(const StepContext& step, int32_t layer, const ShortCo
                            Rows x, Rows y) {
   const int32_t blocks = (spec.channels + kConvBlock - 1) / kConvBlock;
   const int32_t taps = spec.taps;
-  pool_.For(
-      static_cast<int32_t>(step.sequences.size()) * blocks, [&](int32_t tile, int32_t worker) {
+  const int64_t work = int64_t{step.rows} * spec.channels * taps;
+  ForTiles(
+      static_cast<int32_t>(step.sequences.size()) * blocks, work,
+      [&](int32_t tile, int32_t worker) {
         const SequenceSlice& sequence = step.sequences[static_cast<size_t>(tile / blocks)];
         const int32_t first = tile % blocks * kConvBlock;
         const int32_t count = std::min(kConvBlock, spec.channels - first);
@@ -63,67 +65,71 @@ void CpuBackend::DeltaRule(const StepContext& step, int32_t layer, const DeltaRu
     const float inverse = 1.0f / std::sqrt(kernels_.dot_f32(x, x, kd) + 1e-6f);
     for (int32_t i = 0; i < kd; ++i) y[i] = x[i] * inverse * factor;
   };
-  pool_.For(static_cast<int32_t>(step.sequences.size()) * spec.v_heads, [&](int32_t tile,
-                                                                            int32_t worker) {
-    const SequenceSlice& sequence = step.sequences[static_cast<size_t>(tile / spec.v_heads)];
-    const int32_t head = tile % spec.v_heads;
-    const int32_t k_head = head / (spec.v_heads / spec.k_heads);
-    float* const state = sequence.layers[layer].recurrent + int64_t{head} * kd * vd;
-    float* const q = scratch_->General(worker);
-    float* const k = q + kd;
-    float* const delta = k + kd;
-    const float rate = -std::exp(spec.a_log[head]);
-    for (int32_t r = sequence.row_begin; r < sequence.row_begin + sequence.row_count; ++r) {
-      const float* const row = qkv.row(r);
-      normalise(row + int64_t{k_head} * kd, q_scale, q);
-      normalise(row + (int64_t{spec.k_heads} + k_head) * kd, 1.0f, k);
-      const float* const v = row + 2 * int64_t{spec.k_heads} * kd + int64_t{head} * vd;
-      const float decay = std::exp(rate * Softplus(a.row(r)[head] + spec.dt_bias[head]));
-      const float beta = 1.0f / (1.0f + std::exp(-b.row(r)[head]));
-      for (int32_t j = 0; j < vd; ++j) delta[j] = 0.0f;
-      for (int32_t i = 0; i < kd; ++i) {
-        float* const s = state + int64_t{i} * vd;
-        for (int32_t j = 0; j < vd; ++j) s[j] *= decay;
-        kernels_.axpy_f32(k[i], s, vd, delta);
-      }
-      for (int32_t j = 0; j < vd; ++j) delta[j] = beta * (v[j] - delta[j]);
-      float* const o = out.row(r) + int64_t{head} * vd;
-      for (int32_t j = 0; j < vd; ++j) o[j] = 0.0f;
-      for (int32_t i = 0; i < kd; ++i) {
-        float* const s = state + int64_t{i} * vd;
-        kernels_.axpy_f32(k[i], delta, vd, s);
-        kernels_.axpy_f32(q[i], s, vd, o);
-      }
-    }
-  });
+  const int64_t work = int64_t{4} * step.rows * spec.v_heads * kd * vd;
+  ForTiles(
+      static_cast<int32_t>(step.sequences.size()) * spec.v_heads, work,
+      [&](int32_t tile, int32_t worker) {
+        const SequenceSlice& sequence = step.sequences[static_cast<size_t>(tile / spec.v_heads)];
+        const int32_t head = tile % spec.v_heads;
+        const int32_t k_head = head / (spec.v_heads / spec.k_heads);
+        float* const state = sequence.layers[layer].recurrent + int64_t{head} * kd * vd;
+        float* const q = scratch_->General(worker);
+        float* const k = q + kd;
+        float* const delta = k + kd;
+        const float rate = -std::exp(spec.a_log[head]);
+        for (int32_t r = sequence.row_begin; r < sequence.row_begin + sequence.row_count; ++r) {
+          const float* const row = qkv.row(r);
+          normalise(row + int64_t{k_head} * kd, q_scale, q);
+          normalise(row + (int64_t{spec.k_heads} + k_head) * kd, 1.0f, k);
+          const float* const v = row + 2 * int64_t{spec.k_heads} * kd + int64_t{head} * vd;
+          const float decay = std::exp(rate * Softplus(a.row(r)[head] + spec.dt_bias[head]));
+          const float beta = 1.0f / (1.0f + std::exp(-b.row(r)[head]));
+          for (int32_t j = 0; j < vd; ++j) delta[j] = 0.0f;
+          for (int32_t i = 0; i < kd; ++i) {
+            float* const s = state + int64_t{i} * vd;
+            for (int32_t j = 0; j < vd; ++j) s[j] *= decay;
+            kernels_.axpy_f32(k[i], s, vd, delta);
+          }
+          for (int32_t j = 0; j < vd; ++j) delta[j] = beta * (v[j] - delta[j]);
+          float* const o = out.row(r) + int64_t{head} * vd;
+          for (int32_t j = 0; j < vd; ++j) o[j] = 0.0f;
+          for (int32_t i = 0; i < kd; ++i) {
+            float* const s = state + int64_t{i} * vd;
+            kernels_.axpy_f32(k[i], delta, vd, s);
+            kernels_.axpy_f32(q[i], s, vd, o);
+          }
+        }
+      });
 }
 
 void CpuBackend::SelectiveState(const StepContext& step, int32_t layer,
                                 const SelectiveStateSpec& spec, Rows xbc, Rows dt, Rows out) {
   const int32_t width = spec.heads * spec.head_dim;
   const int32_t n = spec.state_size;
-  pool_.For(static_cast<int32_t>(step.sequences.size()) * spec.heads, [&](int32_t tile, int32_t) {
-    const SequenceSlice& sequence = step.sequences[static_cast<size_t>(tile / spec.heads)];
-    const int32_t head = tile % spec.heads;
-    const int32_t group = head / (spec.heads / spec.groups);
-    float* const state = sequence.layers[layer].recurrent + int64_t{head} * spec.head_dim * n;
-    const float rate = -std::exp(spec.a_log[head]);
-    for (int32_t r = sequence.row_begin; r < sequence.row_begin + sequence.row_count; ++r) {
-      const float* const row = xbc.row(r);
-      const float* const x = row + int64_t{head} * spec.head_dim;
-      const float* const b = row + width + int64_t{group} * n;
-      const float* const c = row + width + (int64_t{spec.groups} + group) * n;
-      float* const o = out.row(r) + int64_t{head} * spec.head_dim;
-      const float time = Softplus(dt.row(r)[head] + spec.dt_bias[head]);
-      const float decay = std::exp(time * rate);
-      for (int32_t p = 0; p < spec.head_dim; ++p) {
-        float* const s = state + int64_t{p} * n;
-        for (int32_t i = 0; i < n; ++i) s[i] *= decay;
-        kernels_.axpy_f32(time * x[p], b, n, s);
-        o[p] = kernels_.dot_f32(s, c, n) + spec.d[head] * x[p];
-      }
-    }
-  });
+  const int64_t work = int64_t{3} * step.rows * width * n;
+  ForTiles(
+      static_cast<int32_t>(step.sequences.size()) * spec.heads, work, [&](int32_t tile, int32_t) {
+        const SequenceSlice& sequence = step.sequences[static_cast<size_t>(tile / spec.heads)];
+        const int32_t head = tile % spec.heads;
+        const int32_t group = head / (spec.heads / spec.groups);
+        float* const state = sequence.layers[layer].recurrent + int64_t{head} * spec.head_dim * n;
+        const float rate = -std::exp(spec.a_log[head]);
+        for (int32_t r = sequence.row_begin; r < sequence.row_begin + sequence.row_count; ++r) {
+          const float* const row = xbc.row(r);
+          const float* const x = row + int64_t{head} * spec.head_dim;
+          const float* const b = row + width + int64_t{group} * n;
+          const float* const c = row + width + (int64_t{spec.groups} + group) * n;
+          float* const o = out.row(r) + int64_t{head} * spec.head_dim;
+          const float time = Softplus(dt.row(r)[head] + spec.dt_bias[head]);
+          const float decay = std::exp(time * rate);
+          for (int32_t p = 0; p < spec.head_dim; ++p) {
+            float* const s = state + int64_t{p} * n;
+            for (int32_t i = 0; i < n; ++i) s[i] *= decay;
+            kernels_.axpy_f32(time * x[p], b, n, s);
+            o[p] = kernels_.dot_f32(s, c, n) + spec.d[head] * x[p];
+          }
+        }
+      });
 }
 
 }  // namespace cellm

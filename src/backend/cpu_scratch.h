@@ -44,6 +44,19 @@ struct CpuBackend::Scratch {
 // Rows are handed out in blocks of about this many floats; less than two blocks stay on the caller.
 inline constexpr int64_t kRowBlockFloats = 8192;
 
+// Less than this many multiply-adds is not worth waking a thread for: some 10 microseconds.
+inline constexpr int64_t kSmallWork = 96 * 1024;
+
+// Calls body(tile, worker) for all tiles; `work` is about how many multiply-adds that is.
+template <typename Body>
+void CpuBackend::ForTiles(int32_t tiles, int64_t work, const Body& body) {
+  if (work < kSmallWork) {
+    for (int32_t tile = 0; tile < tiles; ++tile) body(tile, 0);
+  } else {
+    pool_.For(tiles, body);
+  }
+}
+
 template <typename Body>
 void CpuBackend::ForRows(int32_t rows, int64_t floats_per_row, const Body& body) {
   const int64_t block =

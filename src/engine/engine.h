@@ -82,6 +82,8 @@ class Engine {
   ~Engine();
 
   const Model& model() const { return *model_; }
+  // For further engines on the same weights.
+  const std::shared_ptr<const Model>& shared_model() const { return model_; }
   const ModelInfo& info() const { return model_->info; }
   int32_t context_tokens() const { return context_tokens_; }
   int32_t threads() const;

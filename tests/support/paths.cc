@@ -24,8 +24,8 @@ std::string SharedData(std::string_view name) {
 
 std::string TestTokenizer(std::string_view name) {
   const char* root = std::getenv("CELLM_TEST_TOKENIZERS");
-  const std::string path = platform::JoinPath(
-      root != nullptr ? root : CELLM_SOURCE_DIR "/build/test-tokenizers", name);
+  const std::string path =
+      platform::JoinPath(root != nullptr ? root : CELLM_SOURCE_DIR "/build/test-tokenizers", name);
   return ::access(path.c_str(), R_OK) == 0 ? path : std::string();
 }
 
