@@ -80,12 +80,14 @@ class MergeResolver {
     if (out->left < 0) return Missing(index, left);
     if (out->right < 0) return Missing(index, right);
     const std::string_view tail = right.substr(std::min(prefix_bytes_, right.size()));
-    // Vocabularies mostly list the results in the order of the merges.
-    const std::string_view guess = vocabulary_.Piece(last_result_ + 1);
-    if (guess.size() == left.size() + tail.size() && guess.substr(0, left.size()) == left &&
-        guess.substr(left.size()) == tail) {
-      out->result = ++last_result_;
-      return Status();
+    // Results mostly come in the order of the merges, one or several merges to each.
+    for (const int32_t guess : {last_result_ + 1, last_result_}) {
+      const std::string_view piece = vocabulary_.Piece(guess);
+      if (piece.size() == left.size() + tail.size() && piece.substr(left.size()) == tail &&
+          piece.substr(0, left.size()) == left) {
+        out->result = last_result_ = guess;
+        return Status();
+      }
     }
     joined_.assign(left);
     joined_.append(tail);

@@ -67,14 +67,18 @@ Result<Vocabulary> Vocabulary::Build(const std::vector<PieceEntry>& entries, con
   }
   for (const PieceEntry& entry : entries) {
     if (entry.piece.empty()) continue;
-    size_t at = static_cast<size_t>(HashXxh3(entry.piece) >> built.slot_shift_);
+    const uint64_t hash = HashXxh3(entry.piece);
+    const uint32_t tag = static_cast<uint32_t>(hash) & kTagMask;
+    size_t at = static_cast<size_t>(hash >> built.slot_shift_);
     for (; built.slots_[at] != 0; at = (at + 1) & mask) {
-      if (built.Piece(static_cast<int32_t>(built.slots_[at] - 1)) == entry.piece) {
+      const uint32_t stored = built.slots_[at];
+      if ((stored & kTagMask) == tag &&
+          built.Piece(static_cast<int32_t>((stored & ~kTagMask) - 1)) == entry.piece) {
         return Corrupt("%s: piece \"%s\" is given twice", field, Shown(entry.piece).c_str());
       }
       if (--probes_left == 0) return Corrupt("%s: pieces made to collide", field);
     }
-    built.slots_[at] = static_cast<uint32_t>(entry.id) + 1;
+    built.slots_[at] = tag | (static_cast<uint32_t>(entry.id) + 1);
   }
   return built;
 }
@@ -82,9 +86,12 @@ Result<Vocabulary> Vocabulary::Build(const std::vector<PieceEntry>& entries, con
 int32_t Vocabulary::Find(std::string_view piece) const {
   if (slots_.empty() || piece.empty()) return -1;
   const size_t mask = slots_.size() - 1;
-  for (size_t at = static_cast<size_t>(HashXxh3(piece) >> slot_shift_); slots_[at] != 0;
-       at = (at + 1) & mask) {
-    const int32_t id = static_cast<int32_t>(slots_[at] - 1);
+  const uint64_t hash = HashXxh3(piece);
+  const uint32_t tag = static_cast<uint32_t>(hash) & kTagMask;
+  size_t at = static_cast<size_t>(hash >> slot_shift_);
+  for (; slots_[at] != 0; at = (at + 1) & mask) {
+    if ((slots_[at] & kTagMask) != tag) continue;
+    const int32_t id = static_cast<int32_t>((slots_[at] & ~kTagMask) - 1);
     if (Piece(id) == piece) return id;
   }
   return -1;
@@ -96,6 +103,7 @@ Result<MergeTable> MergeTable::Build(const std::vector<Merge>& merges,
   if (merges.empty()) return built;
   constexpr MemoryClass kClass = MemoryClass::kTokenizer;
   constexpr const char* kField = "model.merges";
+  if (merges.size() >= ~kTagMask) return OutOfRange("%s: %zu merges", kField, merges.size());
   CELLM_ASSIGN_OR_RETURN(built.merges_,
                          Array<Merge>::Zeroed(allocator, merges.size(), kClass, kField));
   std::copy(merges.begin(), merges.end(), built.merges_.begin());
@@ -110,14 +118,16 @@ Result<MergeTable> MergeTable::Build(const std::vector<Merge>& merges,
   const size_t mask = built.slots_.size() - 1;
   uint64_t probes_left = kFreeProbes + kMaxProbesPerEntry * merges.size();
   for (size_t i = 0; i < merges.size(); ++i) {
-    size_t at = built.Slot(merges[i].left, merges[i].right);
-    while (built.slots_[at] != 0) {
-      const Merge& other = built.merges_[built.slots_[at] - 1];
-      if (other.left == merges[i].left && other.right == merges[i].right) break;
+    const uint64_t hash = Hash(merges[i].left, merges[i].right);
+    const uint32_t tag = static_cast<uint32_t>(hash) & kTagMask;
+    size_t at = static_cast<size_t>(hash >> built.slot_shift_);
+    for (; built.slots_[at] != 0; at = (at + 1) & mask) {
       if (--probes_left == 0) return Corrupt("%s: pairs made to collide", kField);
-      at = (at + 1) & mask;
+      if ((built.slots_[at] & kTagMask) != tag) continue;
+      const Merge& other = built.merges_[(built.slots_[at] & ~kTagMask) - 1];
+      if (other.left == merges[i].left && other.right == merges[i].right) break;
     }
-    built.slots_[at] = static_cast<uint32_t>(i) + 1;
+    built.slots_[at] = tag | (static_cast<uint32_t>(i) + 1);
   }
   return built;
 }

@@ -5,7 +5,9 @@
 //
 //   bytes_    "!" "\"" "#" ... "hello" ...      all pieces, one after the other, in id order
 //   offsets_  0 1 2 3 ...                       piece i is bytes_[offsets_[i], offsets_[i + 1])
-//   slots_    - 17 - 3 2091 ...                 open addressing by hash of the piece; id + 1
+//   slots_    - 17 - 3 2091 ...                 open addressing by hash of the piece: id + 1 in
+//                                               the low 21 bits, 11 bits of the hash above, so
+//                                               that a look at another's slot ends there
 // An id without a piece (a gap) has length 0; an empty piece makes a gap.
 
 #include <cstdint>
@@ -21,6 +23,9 @@ struct PieceEntry {
   std::string_view piece;
   int32_t id;
 };
+
+// The part of a slot that is a tag; the rest is an index + 1.
+inline constexpr uint32_t kTagMask = ~uint32_t{0} << 21;
 
 class Vocabulary {
  public:
@@ -52,7 +57,8 @@ class Vocabulary {
   uint32_t slot_shift_ = 0;
 };
 
-// (left id, right id) -> (rank, id of the joined piece).
+// (left id, right id) -> (rank, id of the joined piece). Slots as in Vocabulary: index + 1 and a
+// tag.
 class MergeTable {
  public:
   struct Merge {
@@ -61,7 +67,7 @@ class MergeTable {
     int32_t result;
   };
   // Rank is the index, or ranks[index] where `ranks` is not empty. A pair given twice takes its
-  // later place, as in the reference.
+  // later place, as in the reference. OutOfRange beyond two million.
   static Result<MergeTable> Build(const std::vector<Merge>& merges,
                                   const std::vector<uint32_t>& ranks, Allocator& allocator);
 
@@ -69,12 +75,16 @@ class MergeTable {
   bool Find(int32_t left, int32_t right, uint32_t* rank, int32_t* result) const {
     if (slots_.empty()) return false;
     const size_t mask = slots_.size() - 1;
-    for (size_t at = Slot(left, right);; at = (at + 1) & mask) {
+    const uint64_t hash = Hash(left, right);
+    const uint32_t tag = static_cast<uint32_t>(hash) & kTagMask;
+    for (size_t at = static_cast<size_t>(hash >> slot_shift_);; at = (at + 1) & mask) {
       const uint32_t stored = slots_[at];
       if (stored == 0) return false;
-      const Merge& merge = merges_[stored - 1];
+      if ((stored & kTagMask) != tag) continue;
+      const uint32_t index = (stored & ~kTagMask) - 1;
+      const Merge& merge = merges_[index];
       if (merge.left == left && merge.right == right) {
-        *rank = ranks_.empty() ? stored - 1 : ranks_[stored - 1];
+        *rank = ranks_.empty() ? index : ranks_[index];
         *result = merge.result;
         return true;
       }
@@ -84,10 +94,12 @@ class MergeTable {
   const Merge& merge(size_t index) const { return merges_[index]; }
 
  private:
-  size_t Slot(int32_t left, int32_t right) const {
+  static uint64_t Hash(int32_t left, int32_t right) {
     const uint64_t key =
         (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right);
-    return static_cast<size_t>((key * 0x9E3779B97F4A7C15u) >> slot_shift_);
+    const uint64_t product = key * 0x9E3779B97F4A7C15u;
+    // Slots take the high bits, tags the low word, which needs the high bits mixed in.
+    return product ^ (product >> 29);
   }
   Array<Merge> merges_;
   Array<uint32_t> ranks_;

@@ -24,6 +24,19 @@ std::unique_ptr<Document> MustParse(std::string_view text) {
   return document.ok() ? std::move(document).value() : nullptr;
 }
 
+// Vocabularies have pieces such as \ud: an escaped backslash, no surrogate.
+TEST(Json, EscapedBackslashBeforeUd) {
+  auto document = MustParse(R"(["\\ud800","\\\\ud","\\\\\\uDfff"])");
+  const Value root = document->root();
+  std::string_view text;
+  ASSERT_TRUE(root.At(0).GetString(&text));
+  EXPECT_EQ(text, "\\ud800");
+  ASSERT_TRUE(root.At(1).GetString(&text));
+  EXPECT_EQ(text, "\\\\ud");
+  ASSERT_TRUE(root.At(2).GetString(&text));
+  EXPECT_EQ(text, "\\\\\\uDfff");
+}
+
 TEST(Json, WalksObjectsInFileOrderAndFindsTheLastDuplicate) {
   auto document = MustParse(R"({"b":1,"a":[true,null,"x",{"k":-2.5}],"b":3,"e":{},"f":[]})");
   const Value root = document->root();
