@@ -6,7 +6,14 @@ namespace cellm {
 namespace {
 
 constexpr const Family* kFamilies[] = {
-    &kLlamaFamily, &kMistralFamily, &kQwen2Family, &kQwen3Family, &kQwen3MoeFamily,
+    // One a line, by name.
+    &kGemma2Family,    //
+    &kGemma3Family,    //
+    &kLlamaFamily,     //
+    &kMistralFamily,   //
+    &kQwen2Family,     //
+    &kQwen3Family,     //
+    &kQwen3MoeFamily,  //
 };
 
 }  // namespace

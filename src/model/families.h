@@ -12,6 +12,8 @@ extern const Family kMistralFamily;   // llama.cc
 extern const Family kQwen2Family;     // qwen.cc
 extern const Family kQwen3Family;     // qwen.cc
 extern const Family kQwen3MoeFamily;  // qwen.cc
+extern const Family kGemma2Family;    // gemma.cc
+extern const Family kGemma3Family;    // gemma.cc
 
 }  // namespace cellm
 

@@ -72,7 +72,7 @@ TEST_P(ZooFamily, GreedyIdsAgreeWithTheReference) {
   CheckGreedy(folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(Zoo, ZooFamily, ::testing::Values("qwen2", "qwen3", "qwen3_moe"),
+INSTANTIATE_TEST_SUITE_P(Zoo, ZooFamily, ::testing::Values("gemma3", "qwen2", "qwen3", "qwen3_moe"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace
