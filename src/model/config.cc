@@ -281,6 +281,7 @@ Status Config::Finish() {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     if (std::find(std::begin(kHarmless), std::end(kHarmless), key) != std::end(kHarmless)) continue;
     if (key.size() >= 4 && key.substr(0, 4) == "mtp_") continue;  // multi-token prediction heads
+    if (key.ends_with("_token_id")) continue;                     // the tokenizer's business
     if (!unknown.empty()) unknown.append(", ");
     unknown.append(1, '"').append(key).append("\": ").append(Shown(v));
     if (unknown.size() > 400) break;

@@ -7,13 +7,21 @@ namespace {
 
 constexpr const Family* kFamilies[] = {
     // One a line, by name.
+    &kApertusFamily,   //
+    &kExaone4Family,   //
     &kGemma2Family,    //
     &kGemma3Family,    //
+    &kGraniteFamily,   //
+    &kHunyuanFamily,   //
     &kLlamaFamily,     //
     &kMistralFamily,   //
+    &kOlmo2Family,     //
+    &kOlmo3Family,     //
+    &kPhi3Family,      //
     &kQwen2Family,     //
     &kQwen3Family,     //
     &kQwen3MoeFamily,  //
+    &kSmolLm3Family,   //
 };
 
 }  // namespace

@@ -7,13 +7,21 @@
 
 namespace cellm {
 
+extern const Family kApertusFamily;   // apertus.cc
+extern const Family kExaone4Family;   // olmo.cc
+extern const Family kGemma2Family;    // gemma.cc
+extern const Family kGemma3Family;    // gemma.cc
+extern const Family kGraniteFamily;   // granite.cc
+extern const Family kHunyuanFamily;   // hunyuan.cc
 extern const Family kLlamaFamily;     // llama.cc
 extern const Family kMistralFamily;   // llama.cc
+extern const Family kOlmo2Family;     // olmo.cc
+extern const Family kOlmo3Family;     // olmo.cc
+extern const Family kPhi3Family;      // phi3.cc
 extern const Family kQwen2Family;     // qwen.cc
 extern const Family kQwen3Family;     // qwen.cc
 extern const Family kQwen3MoeFamily;  // qwen.cc
-extern const Family kGemma2Family;    // gemma.cc
-extern const Family kGemma3Family;    // gemma.cc
+extern const Family kSmolLm3Family;   // smollm3.cc
 
 }  // namespace cellm
 

@@ -72,7 +72,9 @@ TEST_P(ZooFamily, GreedyIdsAgreeWithTheReference) {
   CheckGreedy(folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(Zoo, ZooFamily, ::testing::Values("gemma3", "qwen2", "qwen3", "qwen3_moe"),
+INSTANTIATE_TEST_SUITE_P(Zoo, ZooFamily,
+                         ::testing::Values("apertus", "gemma3", "granite", "hunyuan", "olmo2",
+                                           "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace
