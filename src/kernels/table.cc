@@ -10,6 +10,9 @@
 #include "kernels/avx2/avx2.h"
 #include "kernels/avx512/avx512.h"
 #include "kernels/avx512_vnni/avx512_vnni.h"
+#elif defined(__aarch64__)
+#include "kernels/neon/neon.h"
+#include "kernels/neon_dot/neon_dot.h"
 #endif
 
 namespace cellm::kernels {
@@ -20,6 +23,9 @@ bool ScalarRunsHere() { return true; }
 bool Avx2RunsHere() { return platform::DetectCpuFeatures().avx2; }
 bool Avx512RunsHere() { return platform::DetectCpuFeatures().avx512; }
 bool Avx512VnniRunsHere() { return platform::DetectCpuFeatures().avx512_vnni; }
+#elif defined(__aarch64__)
+bool NeonRunsHere() { return platform::DetectCpuFeatures().neon; }
+bool NeonDotRunsHere() { return platform::DetectCpuFeatures().dotprod; }
 #endif
 
 // Non-null rows of `tier` replace those of `table`.
@@ -47,6 +53,9 @@ std::vector<Tier> AllTiers() {
 #if defined(__x86_64__)
         {"avx2", &avx2::kTable, &Avx2RunsHere}, {"avx512", &avx512::kTable, &Avx512RunsHere},
         {"avx512_vnni", &avx512_vnni::kTable, &Avx512VnniRunsHere},
+#elif defined(__aarch64__)
+      {"neon", &neon::kTable, &NeonRunsHere},
+      {"neon_dot", &neon_dot::kTable, &NeonDotRunsHere},
 #endif
   };
 }

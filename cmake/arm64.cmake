@@ -1,0 +1,22 @@
+# Cross build for 64-bit Arm Linux, static, so that qemu-user runs it without an Arm root.
+#
+# Needs g++-aarch64-linux-gnu and, to run the tests, qemu-user-static. GoogleTest is built from
+# Debian's source package (libgtest-dev), see tests/CMakeLists.txt.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_EXE_LINKER_FLAGS_INIT -static)
+
+# Libraries of the host would not link; header-only packages are found by their own files.
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH /usr/aarch64-linux-gnu)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+
+# Which CPU qemu plays: max has every extension, cortex-a57 none beyond the base.
+set(CELLM_QEMU_CPU max CACHE STRING "qemu-user CPU model for tests")
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -cpu ${CELLM_QEMU_CPU})
+
+# No PCRE2 for this target is packaged; patterns without a scanner of ours are then refused by name.
+set(CELLM_WITH_PCRE2 OFF CACHE BOOL "Run split patterns that have no built-in scanner with PCRE2")
