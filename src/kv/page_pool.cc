@@ -11,7 +11,9 @@ Status PagePool::AddSlab(uint64_t growth_limit) {
   const uint64_t held = static_cast<uint64_t>(used_ + free_);
   uint64_t pages = std::max<uint64_t>(
       1, std::min<uint64_t>(std::max<uint64_t>(held, 1), kMaxSlabBytes / page_bytes_));
-  pages = std::min<uint64_t>(pages, growth_limit / page_bytes_);
+  // Near the limit, single pages: what one group holds free, another cannot use.
+  pages = std::min(pages, std::max<uint64_t>(1, growth_limit / page_bytes_ / 8));
+  if (growth_limit < page_bytes_) pages = 0;
   for (; pages > 0; pages /= 2) {
     Slab slab;
     auto bytes = Array<uint8_t>::Uninitialised(

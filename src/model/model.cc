@@ -60,7 +60,10 @@ Result<std::shared_ptr<const Model>> LoadModel(std::unique_ptr<format::ModelFile
   model->info.family = model->family->name;
   model->info.notes = model->file->notes;
   const LoadContext context{*model->file, config, backend, allocator};
-  CELLM_RETURN_IF_ERROR(model->family->load(context, model.get()).WithContext(path));
+  Status loaded = model->family->load(context, model.get());
+  // Errors about tensors name the file already, those about the configuration do not.
+  if (!loaded.ok() && loaded.message().compare(0, path.size(), path) == 0) return loaded;
+  CELLM_RETURN_IF_ERROR(std::move(loaded).WithContext(path));
   ReadGenerationConfig(*model->file, &model->info);
   const ModelInfo& info = model->info;
   if (info.max_context < 1 || info.max_context > limits::kMaxContext) {
