@@ -13,6 +13,8 @@ constexpr const Family* kFamilies[] = {
     &kGemma3Family,    //
     &kGraniteFamily,   //
     &kHunyuanFamily,   //
+    &kLfm2Family,      //
+    &kLfm2MoeFamily,   //
     &kLlamaFamily,     //
     &kMistralFamily,   //
     &kOlmo2Family,     //
@@ -20,6 +22,7 @@ constexpr const Family* kFamilies[] = {
     &kPhi3Family,      //
     &kQwen2Family,     //
     &kQwen3Family,     //
+    &kQwen35Family,    //
     &kQwen3MoeFamily,  //
     &kSmolLm3Family,   //
 };
