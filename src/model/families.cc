@@ -11,6 +11,7 @@ constexpr const Family* kFamilies[] = {
     &kExaone4Family,   //
     &kGemma2Family,    //
     &kGemma3Family,    //
+    &kGemma4Family,    //
     &kGraniteFamily,   //
     &kHunyuanFamily,   //
     &kLfm2Family,      //

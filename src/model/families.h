@@ -11,6 +11,7 @@ extern const Family kApertusFamily;   // apertus.cc
 extern const Family kExaone4Family;   // olmo.cc
 extern const Family kGemma2Family;    // gemma.cc
 extern const Family kGemma3Family;    // gemma.cc
+extern const Family kGemma4Family;    // gemma4.cc
 extern const Family kGraniteFamily;   // granite.cc
 extern const Family kHunyuanFamily;   // hunyuan.cc
 extern const Family kLfm2Family;      // lfm2.cc

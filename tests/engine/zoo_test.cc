@@ -73,8 +73,8 @@ TEST_P(ZooFamily, GreedyIdsAgreeWithTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Zoo, ZooFamily,
-                         ::testing::Values("apertus", "gemma3", "granite", "hunyuan", "lfm2",
-                                           "olmo2", "phi3", "qwen2", "qwen3", "qwen3_5",
+                         ::testing::Values("apertus", "gemma3", "gemma4", "granite", "hunyuan",
+                                           "lfm2", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_5",
                                            "qwen3_moe", "smollm3"),
                          [](const auto& param) { return std::string(param.param); });
 
