@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/limits.h"
+#include "format/import.h"
 #include "format/tensor_index.h"
 #include "tensor/plain_formats.h"
 
@@ -135,11 +136,12 @@ Result<Resolved> ResolveWhole(const MatrixQuery& query, Matrix* matrix) {
   matrix->row_order = weight.row_order;
   matrix->column_order = weight.column_order;
   matrix->column_unit = weight.column_unit;
+  CELLM_RETURN_IF_ERROR(TakeTensorScale(query, matrix));
   return Resolved::kYes;
 }
 
 constexpr MatrixResolver kResolvers[] = {
-    ResolveV1, ResolveAffine,
+    ResolveV1,    ResolveAffine, ResolveGptq, ResolveBitnet, ResolveCompressed,
     ResolveWhole,  // last: it takes what is left
 };
 

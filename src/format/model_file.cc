@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/limits.h"
 #include "format/cellm_file.h"
+#include "format/pytorch.h"
 #include "format/safetensors.h"
 #include "format/tensor_index.h"
 
@@ -19,10 +20,11 @@ Result<std::unique_ptr<ModelFile>> OpenGgufLater(platform::FileSystem&, const st
                                                  platform::FileMapping) {
   return Unsupported("%s: GGUF files are not supported by this version", path.c_str());
 }
-Result<std::unique_ptr<ModelFile>> OpenPyTorchLater(platform::FileSystem&, const std::string& path,
-                                                    platform::FileMapping) {
-  return Unsupported("%s: PyTorch files are not supported by this version; use safetensors",
-                     path.c_str());
+// A JSON text: the index of a sharded checkpoint, of either kind.
+Result<std::unique_ptr<ModelFile>> OpenIndex(platform::FileSystem& files, const std::string& path,
+                                             platform::FileMapping mapping) {
+  if (path.ends_with(".bin.index.json")) return OpenPyTorchIndex(files, path);
+  return OpenSafetensorsIndex(files, path, std::move(mapping));
 }
 
 // Containers by how their first bytes look. A reader is added by a row.
@@ -36,10 +38,10 @@ constexpr Container kContainers[] = {
     {[](std::string_view head) {
        return head.starts_with("PK\x03\x04") || head.starts_with("\x80\x02");
      },
-     OpenPyTorchLater},
+     OpenPyTorchFile},
     // Eight bytes of length, then an object.
     {[](std::string_view head) { return head.size() > 8 && head[8] == '{'; }, OpenSafetensorsFile},
-    {[](std::string_view head) { return head.starts_with('{'); }, OpenSafetensorsIndex},
+    {[](std::string_view head) { return head.starts_with('{'); }, OpenIndex},
 };
 
 // Files that people hand over by mistake.
@@ -70,9 +72,20 @@ Result<std::unique_ptr<ModelFile>> OpenFolder(platform::FileSystem& files,
   if (!with_end(".safetensors").empty() || !with_end(".safetensors.index.json").empty()) {
     return OpenHuggingFaceFolder(files, folder);
   }
+  const std::vector<std::string> indexes = with_end(".bin.index.json");
+  if (indexes.size() == 1) {
+    return OpenPyTorchIndex(files, platform::JoinPath(folder, indexes[0]));
+  }
   // No safetensors: one file of another kind is as good as its name.
   for (const std::string_view end : {".cellm", ".cellmd", ".gguf", ".bin"}) {
-    const std::vector<std::string> found = with_end(end);
+    std::vector<std::string> found = with_end(end);
+    // Parts of one GGUF model count as one, and a projector beside a model is not a model.
+    std::erase_if(found, [](const std::string& name) {
+      const size_t part = name.find("-of-");
+      return name.starts_with("mmproj") ||
+             (part != std::string::npos && name.ends_with(".gguf") &&
+              !std::string_view(name).substr(0, part).ends_with("-00001"));
+    });
     if (found.size() == 1) return OpenModelFile(files, platform::JoinPath(folder, found[0]));
     if (found.size() > 1) {
       return InvalidArgument("%s: holds %zu *%.*s files; name one of them", folder.c_str(),

@@ -2,12 +2,14 @@
 #include "tensor/matrix.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
 #include "base/checked.h"
 #include "base/limits.h"
 #include "tensor/gguf_blocks.h"
+#include "tensor/import_formats.h"
 #include "tensor/plain_formats.h"
 #include "tensor/v1_formats.h"
 
@@ -168,6 +170,7 @@ void DecodeStoredRow(const Matrix& matrix, int32_t row, float* out) {
                        matrix.cols, out);
   }
   if (IsV1SideScaled(matrix.format)) return DecodeV1Row(matrix, row, out);
+  if (IsImported(matrix.format)) return DecodeImportedRow(matrix, row, out);
   if (matrix.format == Format::kPacked) return DecodePackedRow(matrix, row, out);
   const GgufBlock* block = FindGgufBlock(matrix.format);
   CELLM_CHECK(block != nullptr, "DecodeRow of a matrix that ValidateMatrix would have refused");
@@ -184,6 +187,10 @@ bool DecodeStoredCodes(const Matrix& matrix, int32_t row, uint8_t* codes, float*
   if (const GgufBlock* block = FindGgufBlock(matrix.format); block != nullptr) {
     DecodeGgufTailCodes(*block, matrix, GgufRow(*block, matrix, row), codes, scales, mins);
     return block->has_min;
+  }
+  if (IsImported(matrix.format)) {
+    DecodeImportedRowCodes(matrix, row, codes, scales, mins);
+    return !matrix.biases.empty();
   }
   CELLM_CHECK(IsV1SideScaled(matrix.format), "DecodeRowCodes of a format without codes");
   DecodeV1RowCodes(matrix, row, codes, scales, mins);
@@ -211,6 +218,7 @@ Result<uint64_t> MatrixBytes(const Matrix& matrix) {
                            V1RowBytes(matrix.format, matrix.bits, matrix.cols));
     return rows * row_bytes;
   }
+  if (IsImported(matrix.format)) return ImportedBytes(matrix);
   if (matrix.format == Format::kPacked) {
     CELLM_RETURN_IF_ERROR(ValidatePackedLayout(matrix.packed));
     if (matrix.packed.rows != matrix.rows || matrix.packed.cols != matrix.cols) {
@@ -242,6 +250,8 @@ Status ValidateMatrix(const Matrix& matrix) {
                            matrix.data.size(), static_cast<unsigned long long>(expected));
   }
   CELLM_RETURN_IF_ERROR(ValidateOrder(matrix));
+  if (!std::isfinite(matrix.tensor_scale)) return InvalidArgument("a scale that is not finite");
+  if (IsImported(matrix.format)) return ValidateImported(matrix);
   return IsV1SideScaled(matrix.format) ? ValidateV1(matrix) : OkStatus();
 }
 
@@ -250,6 +260,8 @@ void DecodeRow(const Matrix& matrix, int32_t row, float* out) {
       matrix.row_order.empty() ? row : matrix.row_order[static_cast<size_t>(row)];
   DecodeStoredRow(matrix, stored, out);
   if (!matrix.column_order.empty()) Reorder(matrix.column_order, matrix.column_unit, out);
+  if (matrix.tensor_scale == 1.0f) return;
+  for (int32_t col = 0; col < matrix.cols; ++col) out[col] *= matrix.tensor_scale;
 }
 
 Result<PackedLayout> LosslessPackedLayout(const Matrix& matrix) {
@@ -264,11 +276,14 @@ Result<PackedLayout> LosslessPackedLayout(const Matrix& matrix) {
   } else if (IsV1SideScaled(matrix.format)) {
     V1CodeLayout(matrix, &layout);
     layout.scale_type = matrix.scale_format == Format::kF16 ? ScaleType::kF16 : ScaleType::kF32;
+  } else if (IsImported(matrix.format)) {
+    CELLM_RETURN_IF_ERROR(ImportedCodeLayout(matrix, &layout));
   } else {
     const std::string_view name = GetFormatInfo(matrix.format).name;
     return Unsupported("weights in the format \"%.*s\" have no integer form",
                        static_cast<int>(name.size()), name.data());
   }
+  if (matrix.tensor_scale != 1.0f) layout.scale_type = ScaleType::kF32;
   layout.group = PackableGroup(matrix, StoredGroup(matrix));
   if (layout.group < 0) {
     return Unsupported("groups of %d columns%s cannot be packed, expected a multiple of 16",
@@ -284,6 +299,13 @@ void DecodeRowCodes(const Matrix& matrix, int32_t row, uint8_t* codes, float* sc
   const bool has_min = DecodeStoredCodes(matrix, stored, codes, scales, mins);
   const int32_t stored_group = StoredGroup(matrix);
   const int32_t group = PackableGroup(matrix, stored_group);
+  if (matrix.tensor_scale != 1.0f) {
+    const int32_t count = stored_group == 0 ? 1 : CeilDiv(matrix.cols, stored_group);
+    for (int32_t g = 0; g < count; ++g) {
+      scales[g] *= matrix.tensor_scale;
+      if (has_min) mins[g] *= matrix.tensor_scale;
+    }
+  }
   if (group > 0 && group != stored_group) {
     const int32_t groups = CeilDiv(matrix.cols, group);
     RepeatGroups(groups, stored_group / group, scales);

@@ -35,19 +35,20 @@ struct Matrix {
   std::span<const uint8_t> biases;  // MLX: same shape and format as scales. GPTQ/AWQ: packed zeros
   std::span<const uint8_t> group_index;  // GPTQ act-order: int32 [cols]; empty otherwise
   int32_t zero_offset = 0;               // GPTQ: 1 for the old convention (stored zero - 1), else 0
-  float tensor_scale = 1.0f;             // one factor for the whole matrix (bitnet weight_scale)
+  int32_t zero_point = 0;     // formats of import_formats.h: of all groups, without biases
+  float tensor_scale = 1.0f;  // one factor for the whole matrix, of whatever format
 
   // How the stored order differs from the matrix's own (GGUF files reorder some matrices). Row r is
   // stored as row row_order[r]; the columns [u * column_unit, (u + 1) * column_unit) are stored as
-  // those of unit column_order[u]. Empty: as it is. DecodeRow() and DecodeRowCodes() undo both, so
-  // whoever reads `data` directly must first see that IsInStoredOrder().
+  // those of unit column_order[u]. Empty: as it is. DecodeRow() and DecodeRowCodes() undo both and
+  // apply tensor_scale, so whoever reads `data` directly must first see that IsInStoredOrder().
   std::span<const int32_t> row_order;
   std::span<const int32_t> column_order;
   int32_t column_unit = 0;
 };
 
 inline bool IsInStoredOrder(const Matrix& matrix) {
-  return matrix.row_order.empty() && matrix.column_order.empty();
+  return matrix.row_order.empty() && matrix.column_order.empty() && matrix.tensor_scale == 1.0f;
 }
 
 bool IsQuantised(const Matrix& matrix);
