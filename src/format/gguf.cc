@@ -130,13 +130,13 @@ Status LoadGguf(std::span<const GgufPart> parts, ModelFile* model) {
   return OkStatus();
 }
 
-Result<std::unique_ptr<ModelFile>> OpenGguf(platform::FileSystem& files, const std::string& path) {
+Result<std::unique_ptr<ModelFile>> OpenGguf(platform::FileSystem& files, const std::string& path,
+                                            platform::FileMapping mapping) {
   auto model = std::make_unique<ModelFile>();
   model->path = path;
-  CELLM_ASSIGN_OR_RETURN(platform::FileMapping named, files.Map(path));
-  CELLM_ASSIGN_OR_RETURN(const int64_t count, CountParts(named));
+  CELLM_ASSIGN_OR_RETURN(const int64_t count, CountParts(mapping));
   if (count == 1) {
-    model->files.push_back(std::move(named));
+    model->files.push_back(std::move(mapping));
   } else {
     PartName part;
     if (!ParsePartName(path, &part) || part.count != count) {
@@ -148,16 +148,16 @@ Result<std::unique_ptr<ModelFile>> OpenGguf(platform::FileSystem& files, const s
       const std::string sibling =
           part.stem + StrFormat("-%05" PRId64 "-of-%05" PRId64 ".gguf", i, count);
       if (i == part.number) {
-        model->files.push_back(std::move(named));
+        model->files.push_back(std::move(mapping));
         continue;
       }
-      CELLM_ASSIGN_OR_RETURN(platform::FileMapping mapping, files.Map(sibling));
-      model->files.push_back(std::move(mapping));
+      CELLM_ASSIGN_OR_RETURN(platform::FileMapping other, files.Map(sibling));
+      model->files.push_back(std::move(other));
     }
   }
   std::vector<GgufPart> parts;
-  for (const platform::FileMapping& mapping : model->files) {
-    parts.push_back({mapping.path(), mapping.bytes()});
+  for (const platform::FileMapping& file : model->files) {
+    parts.push_back({file.path(), file.bytes()});
   }
   CELLM_RETURN_IF_ERROR(LoadGguf(parts, model.get()));
   return model;

@@ -25,7 +25,9 @@ namespace cellm::format {
 // Opens a GGUF file, or all parts of a split one when `path` is any of them (their names end in
 // "-00001-of-00003.gguf"). Errors as ReadGguf(), plus Unsupported for an architecture that we do
 // not run, NotFound for a missing part, key or tensor.
-Result<std::unique_ptr<ModelFile>> OpenGguf(platform::FileSystem& files, const std::string& path);
+// `mapping` is that of `path`.
+Result<std::unique_ptr<ModelFile>> OpenGguf(platform::FileSystem& files, const std::string& path,
+                                            platform::FileMapping mapping);
 
 // One part of a model in memory.
 struct GgufPart {

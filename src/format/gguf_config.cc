@@ -280,10 +280,11 @@ void AddQwen35(Writer& w) {
   w.json.Float("partial_rotary_factor", PartialFactor(w));
 }
 
-void AddGemmaCommon(Writer& w) {
+void AddGemmaCommon(Writer& w, double default_cap = 0.0) {
   w.json.Text("hidden_activation", "gelu_pytorch_tanh");
-  if (w.keys.Has("final_logit_softcapping")) {
-    w.Float("final_logit_softcapping", w.keys.Float("final_logit_softcapping", 0));
+  const double cap = w.keys.Float("final_logit_softcapping", default_cap);
+  if (cap != 0.0) {
+    w.Float("final_logit_softcapping", cap);
   } else {
     w.json.Raw("final_logit_softcapping", "null");
   }
@@ -298,7 +299,7 @@ void AddQueryScalar(Writer& w, int32_t odd_size_layers) {
 }
 
 void AddGemma2(Writer& w) {
-  AddGemmaCommon(w);
+  AddGemmaCommon(w, 30.0);
   AddQueryScalar(w, 46);
   w.Float("attn_logit_softcapping", w.keys.Float("attn_logit_softcapping", 50.0));
   AddWindow(w, 2);

@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/limits.h"
 #include "format/cellm_file.h"
+#include "format/gguf.h"
 #include "format/pytorch.h"
 #include "format/safetensors.h"
 #include "format/tensor_index.h"
@@ -16,10 +17,6 @@ using Opener = Result<std::unique_ptr<ModelFile>> (*)(platform::FileSystem& file
                                                       const std::string& path,
                                                       platform::FileMapping mapping);
 
-Result<std::unique_ptr<ModelFile>> OpenGgufLater(platform::FileSystem&, const std::string& path,
-                                                 platform::FileMapping) {
-  return Unsupported("%s: GGUF files are not supported by this version", path.c_str());
-}
 // A JSON text: the index of a sharded checkpoint, of either kind.
 Result<std::unique_ptr<ModelFile>> OpenIndex(platform::FileSystem& files, const std::string& path,
                                              platform::FileMapping mapping) {
@@ -34,7 +31,7 @@ struct Container {
 };
 constexpr Container kContainers[] = {
     {[](std::string_view head) { return head.starts_with(kCellmMagic); }, OpenCellmFile},
-    {[](std::string_view head) { return head.starts_with("GGUF"); }, OpenGgufLater},
+    {[](std::string_view head) { return head.starts_with("GGUF"); }, OpenGguf},
     {[](std::string_view head) {
        return head.starts_with("PK\x03\x04") || head.starts_with("\x80\x02");
      },

@@ -437,13 +437,13 @@ TEST(Gguf, SplitFilesNameTheMissingPart) {
   };
   write(folder + "/m-00001-of-00002.gguf", first);
   Result<std::unique_ptr<ModelFile>> opened =
-      OpenGguf(platform::SystemFiles(), folder + "/m-00001-of-00002.gguf");
+      OpenModelFile(platform::SystemFiles(), folder + "/m-00001-of-00002.gguf");
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.status().code(), StatusCode::kNotFound) << opened.status().message();
   EXPECT_NE(opened.status().message().find("m-00002-of-00002.gguf"), std::string::npos);
 
   write(folder + "/renamed.gguf", first);
-  opened = OpenGguf(platform::SystemFiles(), folder + "/renamed.gguf");
+  opened = OpenModelFile(platform::SystemFiles(), folder + "/renamed.gguf");
   ASSERT_FALSE(opened.ok());
   EXPECT_NE(opened.status().message().find("does not end in"), std::string::npos);
 }

@@ -126,7 +126,7 @@ bool Adapt(const std::string& model, const std::string& name, CheckpointTensor* 
 
 void CompareWithCheckpoint(const std::string& path, const std::string& model) {
   SCOPED_TRACE(path);
-  Result<std::unique_ptr<ModelFile>> opened = OpenGguf(platform::SystemFiles(), path);
+  Result<std::unique_ptr<ModelFile>> opened = OpenModelFile(platform::SystemFiles(), path);
   ASSERT_TRUE(opened.ok()) << opened.status().message();
   std::map<std::string, const Tensor*> by_name;
   for (const Tensor& tensor : (*opened)->tensors) by_name[tensor.name] = &tensor;
@@ -216,7 +216,7 @@ void CompareWithConfig(const std::string& path, const std::string& model) {
       "hidden_size_per_layer_input vocab_size_per_layer_input attention_k_eq_v "
       "enable_moe_block original_max_position_embeddings ";
   SCOPED_TRACE(path);
-  Result<std::unique_ptr<ModelFile>> opened = OpenGguf(platform::SystemFiles(), path);
+  Result<std::unique_ptr<ModelFile>> opened = OpenModelFile(platform::SystemFiles(), path);
   ASSERT_TRUE(opened.ok()) << opened.status().message();
   const std::string config_path = testing::SharedData("zoo/" + model + "/config.json");
   Result<std::string> text = platform::SystemFiles().Read(config_path, 1 << 20);
@@ -248,7 +248,7 @@ TEST(GgufZoo, TheConfigurationIsTheCheckpoints) {
 
 TEST(GgufZoo, TextsAndEndIdsArrive) {
   CELLM_SKIP_WITHOUT_SHARED(path, "zoo/gguf/llama-F16.gguf");
-  Result<std::unique_ptr<ModelFile>> opened = OpenGguf(platform::SystemFiles(), path);
+  Result<std::unique_ptr<ModelFile>> opened = OpenModelFile(platform::SystemFiles(), path);
   ASSERT_TRUE(opened.ok()) << opened.status().message();
   const ModelFile& model = **opened;
   ASSERT_NE(model.gguf_tokenizer, nullptr);
@@ -275,7 +275,7 @@ TEST(GgufZoo, TextsAndEndIdsArrive) {
 
 TEST(GgufZoo, GemmaLinearScalingIsOfTheGlobalLayersOnly) {
   CELLM_SKIP_WITHOUT_SHARED(path, "zoo/gguf/gemma3-Q8_0.gguf");
-  Result<std::unique_ptr<ModelFile>> opened = OpenGguf(platform::SystemFiles(), path);
+  Result<std::unique_ptr<ModelFile>> opened = OpenModelFile(platform::SystemFiles(), path);
   ASSERT_TRUE(opened.ok()) << opened.status().message();
   const json::Value config = (*opened)->config->root();
   EXPECT_EQ(json::Serialize(config.Find("rope_scaling")),
