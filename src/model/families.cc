@@ -7,25 +7,28 @@ namespace {
 
 constexpr const Family* kFamilies[] = {
     // One a line, by name.
-    &kApertusFamily,   //
-    &kExaone4Family,   //
-    &kGemma2Family,    //
-    &kGemma3Family,    //
-    &kGemma4Family,    //
-    &kGraniteFamily,   //
-    &kHunyuanFamily,   //
-    &kLfm2Family,      //
-    &kLfm2MoeFamily,   //
-    &kLlamaFamily,     //
-    &kMistralFamily,   //
-    &kOlmo2Family,     //
-    &kOlmo3Family,     //
-    &kPhi3Family,      //
-    &kQwen2Family,     //
-    &kQwen3Family,     //
-    &kQwen35Family,    //
-    &kQwen3MoeFamily,  //
-    &kSmolLm3Family,   //
+    &kApertusFamily,        //
+    &kExaone4Family,        //
+    &kGemma2Family,         //
+    &kGemma3Family,         //
+    &kGemma4Family,         //
+    &kGraniteFamily,        //
+    &kGraniteHybridFamily,  //
+    &kGraniteMoeFamily,     //
+    &kGraniteSharedFamily,  //
+    &kHunyuanFamily,        //
+    &kLfm2Family,           //
+    &kLfm2MoeFamily,        //
+    &kLlamaFamily,          //
+    &kMistralFamily,        //
+    &kOlmo2Family,          //
+    &kOlmo3Family,          //
+    &kPhi3Family,           //
+    &kQwen2Family,          //
+    &kQwen3Family,          //
+    &kQwen35Family,         //
+    &kQwen3MoeFamily,       //
+    &kSmolLm3Family,        //
 };
 
 }  // namespace

@@ -31,12 +31,10 @@ struct Layer {
   Attention attention;
   // MLP.
   GatedMlp mlp;
-  Weight router;
+  Experts experts;
   Vector expert_bias;
-  std::vector<Weight> expert_gate, expert_up, expert_down;
 
   bool convolves() const { return conv_in.exists(); }
-  bool sparse() const { return router.exists(); }
 };
 
 struct Lfm2 {
@@ -169,14 +167,10 @@ void BindMlp(Binder& bind, const std::string& at, const Lfm2& m, size_t l, Layer
     layer->mlp.down = bind.Linear(at + "w2", s.hidden, s.inner);
     return;
   }
-  layer->router = bind.Linear(at + "gate", m.router.experts, s.hidden);
+  constexpr ExpertNames kNames = {
+      "gate", "w1", "w3", "w2", "experts.gate_up_proj", "experts.down_proj"};
+  layer->experts = BindExperts(bind, at, kNames, m.router.experts, s.hidden, m.expert_inner);
   if (m.expert_bias) layer->expert_bias = bind.Floats(at + "expert_bias", m.router.experts);
-  for (int32_t e = 0; e < m.router.experts && bind.status().ok(); ++e) {
-    const std::string expert = at + "experts." + std::to_string(e) + ".";
-    layer->expert_gate.push_back(bind.Linear(expert + "w1", m.expert_inner, s.hidden));
-    layer->expert_up.push_back(bind.Linear(expert + "w3", m.expert_inner, s.hidden));
-    layer->expert_down.push_back(bind.Linear(expert + "w2", s.hidden, m.expert_inner));
-  }
 }
 
 Status BindWeights(const LoadContext& context, Lfm2* m, Model* model) {
@@ -239,10 +233,7 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
   const Rows b = bcx.Cols(0, s.hidden);
   const Rows c = bcx.Cols(s.hidden, s.hidden);
   const Rows x = bcx.Cols(2 * s.hidden, s.hidden);
-  const int32_t top_k = m.router.top_k;
-  const Rows expert_logits = arena.TakeRows(step.rows, m.router.experts);
-  const Rows expert_weights = arena.TakeRows(step.rows, top_k);
-  const Routing routing{arena.TakeInts(step.rows * top_k), expert_weights.data, step.rows, top_k};
+  const RouterRows router_rows = TakeRouterRows(arena, step.rows, m.router);
 
   backend.Embed(m.vocabulary.embedding, step.token_ids(), 1.0f, d.h);
   backend.RopeTable(step, m.rope, cos_sin);
@@ -272,14 +263,11 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
     backend.Add(d.h, d.out, 1.0f);
 
     backend.RmsNorm(d.h, layer.mlp_norm.data(), 0.0f, s.eps, d.normed);
-    if (layer.sparse()) {
-      backend.Linear(d.normed, layer.router, nullptr, expert_logits);
+    if (layer.experts.exists()) {
       RouterSpec router = m.router;
       router.bias = layer.expert_bias.data();
-      backend.RouteExperts(router, expert_logits, routing);
-      const ExpertSpec experts{layer.expert_gate, layer.expert_up, layer.expert_down,
-                               Activation::kSilu, m.expert_inner};
-      backend.ExpertMlp(d.normed, experts, routing, d.out);
+      RunExperts(backend, layer.experts, router, Activation::kSilu, m.expert_inner, d.normed,
+                 router_rows, d.out);
     } else {
       RunGatedMlp(backend, layer.mlp, Activation::kSilu, d.normed, d.inner, d.out);
     }

@@ -116,6 +116,49 @@ Vocabulary BindVocabulary(Binder& bind, const Sizes& sizes) {
   return v;
 }
 
+Experts BindExperts(Binder& bind, const std::string& at, const ExpertNames& names, int32_t count,
+                    int32_t hidden, int32_t inner) {
+  Experts e;
+  e.router = bind.Linear(at + names.router, count, hidden);
+  const bool fused = bind.Has(at + names.fused_up);
+  for (int32_t i = 0; i < count && bind.status().ok(); ++i) {
+    if (!fused) {
+      const std::string expert = at + "experts." + std::to_string(i) + ".";
+      e.gate.push_back(bind.Linear(expert + names.gate, inner, hidden));
+      e.up.push_back(bind.Linear(expert + names.up, inner, hidden));
+      e.down.push_back(bind.Linear(expert + names.down, hidden, inner));
+      continue;
+    }
+    e.fused.push_back(bind.Expert(at + names.fused_up, i, 2 * inner, hidden));
+    e.down.push_back(bind.Expert(at + names.fused_down, i, hidden, inner));
+    if (!bind.status().ok()) break;
+    Result<Weight> gate = RowsOf(e.fused.back(), 0, inner);
+    Result<Weight> up = RowsOf(e.fused.back(), inner, inner);
+    if (!gate.ok() || !up.ok()) {
+      bind.Fail(Status(gate.ok() ? up.status() : gate.status()).WithContext(at + names.fused_up));
+      break;
+    }
+    e.gate.push_back(std::move(gate).value());
+    e.up.push_back(std::move(up).value());
+  }
+  return e;
+}
+
+RouterRows TakeRouterRows(Arena& arena, int32_t rows, const RouterSpec& router) {
+  RouterRows r;
+  r.logits = arena.TakeRows(rows, router.experts);
+  r.routing = {arena.TakeInts(rows * router.top_k), arena.TakeRows(rows, router.top_k).data, rows,
+               router.top_k};
+  return r;
+}
+
+void RunExperts(Backend& backend, const Experts& experts, const RouterSpec& router,
+                Activation activation, int32_t inner, Rows x, const RouterRows& r, Rows out) {
+  backend.Linear(x, experts.router, nullptr, r.logits);
+  backend.RouteExperts(router, r.logits, r.routing);
+  backend.ExpertMlp(x, experts.Spec(activation, inner), r.routing, out);
+}
+
 DecoderRows TakeDecoderRows(Arena& arena, int32_t rows, const Sizes& sizes) {
   DecoderRows d;
   d.h = arena.TakeRows(rows, sizes.hidden);

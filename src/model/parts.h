@@ -77,6 +77,40 @@ struct Vocabulary {
 };
 Vocabulary BindVocabulary(Binder& bind, const Sizes& sizes);
 
+// A router and its experts.
+struct Experts {
+  Weight router;
+  std::vector<Weight> gate, up, down;  // [experts]
+  std::vector<Weight> fused;           // gate and up in one matrix; `gate` and `up` point into it
+
+  bool exists() const { return router.exists(); }
+  ExpertSpec Spec(Activation activation, int32_t inner) const {
+    return {gate, up, down, activation, inner};
+  }
+};
+// How a family names what is under `at`. Files have one matrix an expert, at + "experts.E." + part,
+// or fused tensors of all: gate_up [experts, 2 inner, hidden] (gate rows first), down [experts,
+// hidden, inner].
+struct ExpertNames {
+  const char* router;
+  const char *gate, *up, *down;       // of one expert
+  const char *fused_up, *fused_down;  // of all
+};
+inline constexpr ExpertNames kUsualExpertNames = {
+    "gate", "gate_proj", "up_proj", "down_proj", "experts.gate_up_proj", "experts.down_proj"};
+Experts BindExperts(Binder& bind, const std::string& at, const ExpertNames& names, int32_t count,
+                    int32_t hidden, int32_t inner);
+
+// The activations of a step's routing.
+struct RouterRows {
+  Rows logits;
+  Routing routing;
+};
+RouterRows TakeRouterRows(Arena& arena, int32_t rows, const RouterSpec& router);
+// out = the weighted sum of the chosen experts on x.
+void RunExperts(Backend& backend, const Experts& experts, const RouterSpec& router,
+                Activation activation, int32_t inner, Rows x, const RouterRows& r, Rows out);
+
 // The activations of a plain decoder's step.
 struct DecoderRows {
   Rows h, normed, out, q, k, v, attended, inner;

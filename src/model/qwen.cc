@@ -20,6 +20,7 @@
 #include "model/binder.h"
 #include "model/config.h"
 #include "model/families.h"
+#include "model/parts.h"
 #include "model/rope_config.h"
 
 namespace cellm {
@@ -32,10 +33,7 @@ struct Layer {
   Vector q_bias, k_bias, v_bias, o_bias;
   Vector q_norm, k_norm;
   Weight gate, up, down;  // dense layers
-  Weight router;          // layers with experts
-  std::vector<Weight> expert_gate, expert_up, expert_down;
-
-  bool sparse() const { return router.exists(); }
+  Experts experts;        // the others
 };
 
 struct Qwen {
@@ -155,18 +153,6 @@ Status ReadConfig(json::Value object, Kind kind, Qwen* m, ModelInfo* info) {
   return OkStatus();
 }
 
-// Experts come one tensor each, or fused: gate_up [experts, 2 inner, hidden] with gate rows first,
-// down [experts, hidden, inner].
-void BindExperts(Binder& bind, const std::string& mlp, const Qwen& m, Layer* layer) {
-  layer->router = bind.Linear(mlp + "gate", m.router.experts, m.hidden);
-  for (int32_t e = 0; e < m.router.experts && bind.status().ok(); ++e) {
-    const std::string at = mlp + "experts." + std::to_string(e) + ".";
-    layer->expert_gate.push_back(bind.Linear(at + "gate_proj", m.expert_inner, m.hidden));
-    layer->expert_up.push_back(bind.Linear(at + "up_proj", m.expert_inner, m.hidden));
-    layer->expert_down.push_back(bind.Linear(at + "down_proj", m.hidden, m.expert_inner));
-  }
-}
-
 Status BindWeights(const LoadContext& context, Qwen* m, Model* model) {
   Binder bind(context);
   bind.FindPrefix("embed_tokens");
@@ -201,7 +187,8 @@ Status BindWeights(const LoadContext& context, Qwen* m, Model* model) {
     }
     layer.mlp_norm = bind.Floats(at + "post_attention_layernorm.weight", m->hidden);
     if (m->is_sparse[l]) {
-      BindExperts(bind, mlp, *m, &layer);
+      layer.experts =
+          BindExperts(bind, mlp, kUsualExpertNames, m->router.experts, m->hidden, m->expert_inner);
     } else {
       layer.gate = bind.Linear(mlp + "gate_proj", m->inner, m->hidden);
       layer.up = bind.Linear(mlp + "up_proj", m->inner, m->hidden);
@@ -244,10 +231,7 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
   const Rows attended = arena.TakeRows(step.rows, m.heads * m.head_dim);
   const Rows inner = arena.TakeRows(step.rows, m.inner);
   const Rows cos_sin = arena.TakeRows(step.rows, m.rope.rotary_dim);
-  const int32_t top_k = m.router.top_k;
-  const Rows expert_logits = arena.TakeRows(step.rows, m.router.experts);
-  const Rows expert_weights = arena.TakeRows(step.rows, top_k);
-  const Routing routing{arena.TakeInts(step.rows * top_k), expert_weights.data, step.rows, top_k};
+  const RouterRows router = TakeRouterRows(arena, step.rows, m.router);
 
   backend.Embed(m.embedding, step.token_ids(), 1.0f, h);
   backend.RopeTable(step, m.rope, cos_sin);
@@ -271,12 +255,9 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
     backend.Add(h, out, 1.0f);
 
     backend.RmsNorm(h, layer.mlp_norm.data(), 0.0f, m.eps, normed);
-    if (layer.sparse()) {
-      backend.Linear(normed, layer.router, nullptr, expert_logits);
-      backend.RouteExperts(m.router, expert_logits, routing);
-      const ExpertSpec experts{layer.expert_gate, layer.expert_up, layer.expert_down, m.activation,
-                               m.expert_inner};
-      backend.ExpertMlp(normed, experts, routing, out);
+    if (layer.experts.exists()) {
+      RunExperts(backend, layer.experts, m.router, m.activation, m.expert_inner, normed, router,
+                 out);
     } else {
       backend.GatedLinear(normed, {&layer.gate, nullptr, {}}, {&layer.up, nullptr, {}},
                           m.activation, inner);
