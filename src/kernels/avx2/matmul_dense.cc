@@ -39,6 +39,7 @@ struct Job {
   int32_t cols;
   float* out;
   int64_t out_stride;
+  int64_t ahead = 0;  // bytes from a weight to the one to prefetch
 };
 
 // The last cols % 16 columns; lanes past the end keep their sums as they are.
@@ -69,11 +70,16 @@ void Tile(const Job<W>& job, int32_t row, int32_t token) {
   const int64_t w_stride = job.w_stride;
   const int64_t x_stride = job.x_stride;
   const int32_t cols = job.cols;
-  // Short rows: the same place in the next R rows. Long ones: further along the row.
-  const int64_t block_bytes = w_stride * R * static_cast<int64_t>(sizeof(*w));
-  const int64_t ahead = block_bytes <= 16384 ? block_bytes : 2048;
+  // One token: the lines of the next R rows (or further ones) come in the order of memory, which is
+  // what hardware prefetchers follow.
+  const char* stream = reinterpret_cast<const char*>(w) + job.ahead;
   int32_t c = 0;
   for (; c + 16 <= cols; c += 16) {
+    if (T == 1) {
+#pragma GCC unroll 4
+      for (size_t i = 0; i < R * 16 * sizeof(*w); i += 64) _mm_prefetch(stream + i, _MM_HINT_T0);
+      stream += R * 16 * sizeof(*w);
+    }
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       __m256 xs[T];
@@ -82,9 +88,6 @@ void Tile(const Job<W>& job, int32_t row, int32_t token) {
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const typename W::Stored* p = w + r * w_stride + c + 8 * half;
-        if (T == 1 && half == 0) {
-          _mm_prefetch(reinterpret_cast<const char*>(p) + ahead, _MM_HINT_T0);
-        }
         const __m256 weight = W::Load(p);
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t) {
@@ -119,7 +122,12 @@ void Matmul(const Job<W>& job, int32_t rows, int32_t tokens) {
   for (int32_t begin = 0; begin < tokens;) {
     const int32_t end = tokens - begin <= block ? tokens : begin + static_cast<int32_t>(block);
     if (end - begin == 1) {
-      Rows<W, 4, 1>(job, rows, begin);
+      constexpr int64_t kAheadBytes = 8192;
+      const int64_t row_bytes = job.w_stride * static_cast<int64_t>(sizeof(*job.w));
+      const int64_t four_rows = row_bytes > 0 ? 4 * row_bytes : 4;
+      Job<W> one = job;
+      one.ahead = (kAheadBytes + four_rows - 1) / four_rows * four_rows;
+      Rows<W, 4, 1>(one, rows, begin);
       begin = end;
       continue;
     }

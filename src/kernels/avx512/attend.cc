@@ -76,7 +76,7 @@ struct Query {
   int32_t low, high;
 };
 
-template <typename C, int N>
+template <typename C, int N, bool kAhead>
 void Scores(const AttendArgs& args, const Block<typename C::Stored>& block, const Query* queries,
             float scores[][kBlock]) {
   __m512 sums[N][4];
@@ -91,14 +91,27 @@ void Scores(const AttendArgs& args, const Block<typename C::Stored>& block, cons
   const typename C::Stored* k1 = block.k[1];
   const typename C::Stored* k2 = block.k[2];
   const typename C::Stored* k3 = block.k[3];
-  for (int32_t d = 0; d < args.head_dim; ++d) {
-    const __m512 keys[4] = {C::Load(k0 + 16 * d), C::Load(k1 + 16 * d), C::Load(k2 + 16 * d),
-                            C::Load(k3 + 16 * d)};
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) {
-      const __m512 x = _mm512_set1_ps(q[n][d]);
+  // Meanwhile the block's values come, in the order of memory: a quarter of the dimensions a group.
+  constexpr size_t kStep = 64 * sizeof(typename C::Stored);  // bytes of V a dimension of K
+  const int32_t quarter = (args.head_dim + 3) / 4;
+  for (int32_t group = 0; group < 4; ++group) {
+    const char* ahead = reinterpret_cast<const char*>(block.v[group]);
+    const int32_t end =
+        quarter * (group + 1) < args.head_dim ? quarter * (group + 1) : args.head_dim;
+    for (int32_t d = quarter * group; d < end; ++d) {
+      if (kAhead) {
 #pragma GCC unroll 4
-      for (int g = 0; g < 4; ++g) sums[n][g] = _mm512_fmadd_ps(x, keys[g], sums[n][g]);
+        for (size_t i = 0; i < kStep; i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
+        ahead += kStep;
+      }
+      const __m512 keys[4] = {C::Load(k0 + 16 * d), C::Load(k1 + 16 * d), C::Load(k2 + 16 * d),
+                              C::Load(k3 + 16 * d)};
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) {
+        const __m512 x = _mm512_set1_ps(q[n][d]);
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; ++g) sums[n][g] = _mm512_fmadd_ps(x, keys[g], sums[n][g]);
+      }
     }
   }
   const __m512 scale = _mm512_set1_ps(args.scale);
@@ -153,10 +166,11 @@ void Weights(const AttendArgs& args, const Query& query, float* scores) {
 }
 
 // D vectors of output dimensions from `dim`, keys [low, high) in order.
-template <typename C, int N, int D>
+template <typename C, int N, int D, bool kAhead>
 CELLM_INLINE void AddValuesTile(const AttendArgs& args, const Block<typename C::Stored>& block,
-                                const Query* queries, const float weights[][kBlock], int32_t low,
-                                int32_t high, int32_t dim, __mmask16 last) {
+                                const Block<typename C::Stored>& next, const Query* queries,
+                                const float weights[][kBlock], int32_t low, int32_t high,
+                                int32_t dim, __mmask16 last) {
   __m512 sums[N][D];
 #pragma GCC unroll 8
   for (int n = 0; n < N; ++n) {
@@ -169,8 +183,20 @@ CELLM_INLINE void AddValuesTile(const AttendArgs& args, const Block<typename C::
   for (int32_t group = low / 16; group * 16 < high; ++group) {
     const int32_t first = group * 16 < low ? low - group * 16 : 0;
     const int32_t end = high - group * 16 < 16 ? high - group * 16 : 16;
-    const typename C::Stored* v = block.v[group] + dim + int64_t{first} * args.head_dim_v;
+    const int64_t start = dim + int64_t{first} * args.head_dim_v;
+    const typename C::Stored* v = block.v[group] + start;
+    // Meanwhile the next block's keys come in the order of memory: each pass over 64 output
+    // dimensions asks for its share of them, 64 elements a key.
+    const int32_t passes = args.head_dim_v / 64 > 0 ? args.head_dim_v / 64 : 1;
+    const int32_t share = dim / 64 * 4 + group;
+    const char* ahead = reinterpret_cast<const char*>(next.k[share / passes % 4] +
+                                                      (share % passes * 16 + first) * 64);
     for (int32_t j = first; j < end; ++j) {
+      if (kAhead) {
+#pragma GCC unroll 4
+        for (size_t i = 0; i < D * 16 * sizeof(*v); i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
+        ahead += 64 * sizeof(*v);
+      }
       __m512 value[D];
 #pragma GCC unroll 4
       for (int i = 0; i < D; ++i) {
@@ -198,27 +224,29 @@ CELLM_INLINE void AddValuesTile(const AttendArgs& args, const Block<typename C::
   }
 }
 
-template <typename C, int N>
-void AddValues(const AttendArgs& args, const Block<typename C::Stored>& block, const Query* queries,
+template <typename C, int N, bool kAhead>
+void AddValues(const AttendArgs& args, const Block<typename C::Stored>& block,
+               const Block<typename C::Stored>& next, const Query* queries,
                const float weights[][kBlock], int32_t low, int32_t high) {
   const int32_t dims = args.head_dim_v;
   const __mmask16 all = static_cast<__mmask16>(0xFFFF);
   int32_t dim = 0;
   for (; dim + 64 <= dims; dim += 64) {
-    AddValuesTile<C, N, 4>(args, block, queries, weights, low, high, dim, all);
+    AddValuesTile<C, N, 4, kAhead>(args, block, next, queries, weights, low, high, dim, all);
   }
   for (; dim < dims; dim += 16) {
-    AddValuesTile<C, N, 1>(args, block, queries, weights, low, high, dim, LaneMask(dims - dim));
+    AddValuesTile<C, N, 1, kAhead>(args, block, next, queries, weights, low, high, dim,
+                                   LaneMask(dims - dim));
   }
 }
 
 // N queries against one block. Keys that all of them see go together; a key that only some see is
 // added for those alone, so that a neighbour's future (perhaps not finite) cannot touch the sum.
-template <typename C, int N>
+template <typename C, int N, bool kAhead>
 void QueryTile(const AttendArgs& args, const Block<typename C::Stored>& block,
-               const Query* queries) {
+               const Block<typename C::Stored>& next, const Query* queries) {
   alignas(64) float scores[N][kBlock];
-  Scores<C, N>(args, block, queries, scores);
+  Scores<C, N, kAhead>(args, block, queries, scores);
   int32_t low = 0;
   int32_t high = kBlock;
   for (int n = 0; n < N; ++n) {
@@ -228,68 +256,82 @@ void QueryTile(const AttendArgs& args, const Block<typename C::Stored>& block,
   }
   if (N == 1 || low >= high) {
     for (int n = 0; n < N; ++n) {
-      AddValues<C, 1>(args, block, queries + n, scores + n, queries[n].low, queries[n].high);
+      AddValues<C, 1, kAhead>(args, block, next, queries + n, scores + n, queries[n].low,
+                              queries[n].high);
     }
     return;
   }
   for (int n = 0; n < N; ++n) {
     if (queries[n].low < low) {
-      AddValues<C, 1>(args, block, queries + n, scores + n, queries[n].low, low);
+      AddValues<C, 1, false>(args, block, next, queries + n, scores + n, queries[n].low, low);
     }
   }
-  AddValues<C, N>(args, block, queries, scores, low, high);
+  AddValues<C, N, kAhead>(args, block, next, queries, scores, low, high);
   for (int n = 0; n < N; ++n) {
     if (queries[n].high > high) {
-      AddValues<C, 1>(args, block, queries + n, scores + n, high, queries[n].high);
+      AddValues<C, 1, false>(args, block, next, queries + n, scores + n, high, queries[n].high);
     }
   }
 }
 
-template <typename C>
-void RunTile(const AttendArgs& args, const Block<typename C::Stored>& block, const Query* queries,
-             int count) {
+// The first tile of a block reads ahead: the values while it works on keys, then the next keys.
+template <typename C, bool kAhead>
+void RunTile(const AttendArgs& args, const Block<typename C::Stored>& block,
+             const Block<typename C::Stored>& next, const Query* queries, int count) {
   switch (count) {
     case 1:
-      return QueryTile<C, 1>(args, block, queries);
+      return QueryTile<C, 1, kAhead>(args, block, next, queries);
     case 2:
-      return QueryTile<C, 2>(args, block, queries);
+      return QueryTile<C, 2, kAhead>(args, block, next, queries);
     case 3:
-      return QueryTile<C, 3>(args, block, queries);
+      return QueryTile<C, 3, kAhead>(args, block, next, queries);
     case 4:
-      return QueryTile<C, 4>(args, block, queries);
+      return QueryTile<C, 4, kAhead>(args, block, next, queries);
     case 5:
-      return QueryTile<C, 5>(args, block, queries);
+      return QueryTile<C, 5, kAhead>(args, block, next, queries);
     default:
-      return QueryTile<C, 6>(args, block, queries);
+      return QueryTile<C, 6, kAhead>(args, block, next, queries);
   }
 }
 
-// All queries that look into `block_index`.
+// All queries that look into the block of keys from first_key, in tiles of like size: 7 heads go
+// as 4 + 3.
 template <typename C>
-void RunBlock(const AttendArgs& args, int32_t block_index, int32_t begin, int32_t end,
-              State* states) {
-  const Block<typename C::Stored> block =
-      FindBlock<typename C::Stored>(args, block_index, begin, end);
-  const int32_t first_key = block_index * kBlock;
+void RunBlock(const AttendArgs& args, int32_t first_key, const Block<typename C::Stored>& block,
+              const Block<typename C::Stored>& next, State* states) {
+  int32_t rows = 0;
+  for (int32_t row = 0; row < args.rows; ++row) {
+    if (args.key_begin[row] < first_key + kBlock && args.key_end[row] > first_key) ++rows;
+  }
+  const int64_t queries = int64_t{rows} * args.heads;
+  const int64_t tiles = (queries + kQueries - 1) / kQueries;
+  if (tiles == 0) return;
+  const int size = static_cast<int>((queries + tiles - 1) / tiles);
   Query tile[kQueries];
   int count = 0;
+  bool ahead = true;
+  const auto run = [&] {
+    if (ahead) {
+      RunTile<C, true>(args, block, next, tile, count);
+    } else {
+      RunTile<C, false>(args, block, next, tile, count);
+    }
+    ahead = false;
+    count = 0;
+  };
   for (int32_t row = 0; row < args.rows; ++row) {
     const int32_t low = args.key_begin[row] - first_key;
     const int32_t high = args.key_end[row] - first_key;
     if (low >= kBlock || high <= 0) continue;
-    // Heads of a row in tiles of equal size: 7 go as 4 + 3.
     for (int32_t head = 0; head < args.heads; ++head) {
       tile[count++] = {args.q + row * args.q_row_stride + head * args.head_dim,
                        args.out + row * args.out_row_stride + head * args.head_dim_v,
                        states + row * args.heads + head, low < 0 ? 0 : low,
                        high > kBlock ? kBlock : high};
-      if (count == kQueries) {
-        RunTile<C>(args, block, tile, count);
-        count = 0;
-      }
+      if (count == size) run();
     }
   }
-  if (count > 0) RunTile<C>(args, block, tile, count);
+  if (count > 0) run();
 }
 
 State* PrepareStates(const AttendArgs& args) {
@@ -332,8 +374,14 @@ void Attend(const AttendArgs& args) {
     if (args.key_begin[row] < begin) begin = args.key_begin[row];
     if (args.key_end[row] > end) end = args.key_end[row];
   }
-  for (int32_t block = begin / kBlock; block * kBlock < end; ++block) {
-    RunBlock<C>(args, block, begin, end, states);
+  int32_t index = begin / kBlock;
+  Block<typename C::Stored> block = FindBlock<typename C::Stored>(args, index, begin, end);
+  for (; index * kBlock < end; ++index) {
+    const bool last = (index + 1) * kBlock >= end;
+    const Block<typename C::Stored> next =
+        last ? block : FindBlock<typename C::Stored>(args, index + 1, begin, end);
+    RunBlock<C>(args, index * kBlock, block, next, states);
+    block = next;
   }
   Normalise(args, states);
 }

@@ -37,6 +37,7 @@ struct Job {
   int32_t cols;
   float* out;
   int64_t out_stride;
+  int64_t ahead = 0;  // bytes from a weight to the one to prefetch
 };
 
 // Rows [row, row + R) times tokens [token, token + T).
@@ -53,20 +54,23 @@ void Tile(const Job<W>& job, int32_t row, int32_t token) {
   const int64_t w_stride = job.w_stride;
   const int64_t x_stride = job.x_stride;
   const int32_t cols = job.cols;
-  // Short rows: the same place in the next R rows. Long ones: further along the row.
-  const int64_t block_bytes = w_stride * R * static_cast<int64_t>(sizeof(*w));
-  const int64_t ahead = block_bytes <= 16384 ? block_bytes : 2048;
-  constexpr int32_t kLine = 64 / static_cast<int32_t>(sizeof(*w));  // elements
+  // One token: the lines of the next R rows (or further ones, kAheadBytes at least) come in the
+  // order of memory, which is what hardware prefetchers follow; rows that fill L1 go to L2 only.
+  const char* stream = reinterpret_cast<const char*>(w) + job.ahead;
   int32_t c = 0;
   for (; c + 16 <= cols; c += 16) {
+    if (T == 1) {
+#pragma GCC unroll 8
+      for (size_t i = 0; i < R * 16 * sizeof(*w); i += 64) {
+        _mm_prefetch(stream + i, R == 8 ? _MM_HINT_T1 : _MM_HINT_T0);
+      }
+      stream += R * 16 * sizeof(*w);
+    }
     __m512 xs[T];
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) xs[t] = _mm512_loadu_ps(x + t * x_stride + c);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      if (T == 1 && c % kLine == 0) {
-        _mm_prefetch(reinterpret_cast<const char*>(w + r * w_stride + c) + ahead, _MM_HINT_T0);
-      }
       const __m512 weight = W::Load(w + r * w_stride + c);
 #pragma GCC unroll 8
       for (int t = 0; t < T; ++t) sums[r][t] = _mm512_fmadd_ps(weight, xs[t], sums[r][t]);
@@ -103,6 +107,22 @@ void Rows(const Job<W>& job, int32_t rows, int32_t token) {
   for (; row < rows; ++row) Tile<W, 1, T>(job, row, token);
 }
 
+// One token, weights from memory: four rows at a time, or eight where four would not leave room in
+// L1 for those to come.
+template <typename W>
+void OneToken(Job<W> job, int32_t rows, int32_t token) {
+  constexpr int64_t kAheadBytes = 8192;
+  const int64_t row_bytes = job.w_stride * static_cast<int64_t>(sizeof(*job.w));
+  const int64_t four_rows = row_bytes > 0 ? 4 * row_bytes : 4;
+  if (four_rows <= 2 * kAheadBytes) {
+    job.ahead = (kAheadBytes + four_rows - 1) / four_rows * four_rows;
+    Rows<W, 4, 1>(job, rows, token);
+  } else {
+    job.ahead = 2 * four_rows;
+    Rows<W, 8, 1>(job, rows, token);
+  }
+}
+
 template <typename W>
 void Matmul(const Job<W>& job, int32_t rows, int32_t tokens) {
   constexpr int64_t kBlockBytes = 384 * 1024;
@@ -114,7 +134,7 @@ void Matmul(const Job<W>& job, int32_t rows, int32_t tokens) {
     if (end - begin <= 4) {
       switch (end - begin) {
         case 1:
-          Rows<W, 4, 1>(job, rows, begin);
+          OneToken<W>(job, rows, begin);
           break;
         case 2:
           Rows<W, 8, 2>(job, rows, begin);
