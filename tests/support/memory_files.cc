@@ -5,6 +5,17 @@
 
 #include <cstdlib>
 
+#if defined(__SANITIZE_ADDRESS__)
+#define CELLM_TEST_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define CELLM_TEST_ASAN 1
+#endif
+#endif
+#ifdef CELLM_TEST_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace cellm::platform {
 
 // The door that file.h leaves open for tests: a mapping over pages that the test made.
@@ -86,6 +97,13 @@ platform::FileMapping MapBytes(std::string_view bytes, const std::string& path) 
   ::close(file);
   if (memory == MAP_FAILED) std::abort();
   const uint8_t* data = static_cast<const uint8_t*>(memory);
+#ifdef CELLM_TEST_ASAN
+  // The rest of the last page reads as zeros; AddressSanitizer shall see who reads it. What an
+  // earlier mapping of these pages left is lifted first.
+  const size_t pages = (bytes.size() + 4095) / 4096 * 4096;
+  __asan_unpoison_memory_region(data, pages);
+  __asan_poison_memory_region(data + bytes.size(), pages - bytes.size());
+#endif
   return platform::FileMappingForTest::Make(data, bytes.size(), path);
 }
 

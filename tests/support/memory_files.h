@@ -27,7 +27,8 @@ class MemoryFiles final : public platform::FileSystem {
   Result<std::vector<std::string>> List(const std::string& path) override;
 };
 
-// Bytes as a mapping, copied into read-only pages of their own.
+// Bytes as a mapping: of a file in memory, read-only. Under AddressSanitizer a read past the last
+// byte is found, though the page goes on.
 platform::FileMapping MapBytes(std::string_view bytes, const std::string& path);
 
 // Passes everything to `inner`, but the n-th operation that could fail (counted from 0) does fail.
