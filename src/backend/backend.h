@@ -145,6 +145,9 @@ class Backend {
     const LinearPart part{&weight, bias, out};
     Linear(x, std::span<const LinearPart>(&part, 1));
   }
+  // Linear() on RoundToInt8(x): with quantised weights the products are those of the integers. x
+  // may be left rounded.
+  virtual void LinearInt8(Rows x, std::span<const LinearPart> parts) = 0;
   // out = act(x gate^T + gate.bias) * (x up^T + up.bias); the `out` of the parts is ignored.
   virtual void GatedLinear(Rows x, const LinearPart& gate, const LinearPart& up,
                            Activation activation, Rows out) = 0;

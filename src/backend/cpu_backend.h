@@ -44,6 +44,7 @@ class CpuBackend final : public Backend {
                     float eps, bool gate_first, Rows out) override;
   using Backend::Linear;
   void Linear(Rows x, std::span<const LinearPart> parts) override;
+  void LinearInt8(Rows x, std::span<const LinearPart> parts) override;
   void GatedLinear(Rows x, const LinearPart& gate, const LinearPart& up, Activation activation,
                    Rows out) override;
   void GatedAct(Activation activation, Rows gate, Rows up, Rows out) override;
@@ -83,6 +84,9 @@ class CpuBackend final : public Backend {
   // Quantises x into the shared scratch when a part needs it.
   void QuantiseInput(Rows x);
   // Outputs [16 * tile_begin, 16 * tile_end) of tokens [token_begin, token_begin + tokens) of
+  // Quantises x as RoundToInt8() does: one scale a row.
+  void QuantiseRows(Rows x);
+  void Products(Rows x, std::span<const LinearPart> parts);
   // Linear(x, weight), to out[token][output - 16 * tile_begin]. x was given to QuantiseInput().
   void Product(const Weight& weight, const float* bias, Rows x, int32_t token_begin, int32_t tokens,
                int32_t tile_begin, int32_t tile_end, int32_t worker, float* out,

@@ -291,9 +291,7 @@ void CpuBackend::RoundToInt8(Rows x) {
   ForRows(x.rows, x.cols, [&](int32_t begin, int32_t end, int32_t) {
     for (int32_t r = begin; r < end; ++r) {
       float* const row = x.row(r);
-      float largest = 1e-5f;
-      for (int32_t c = 0; c < x.cols; ++c) largest = std::max(largest, std::fabs(row[c]));
-      const float a = 127.0f / largest;
+      const float a = Int8RowFactor(row, x.cols);
       for (int32_t c = 0; c < x.cols; ++c) {
         row[c] = std::clamp(std::nearbyint(row[c] * a), -128.0f, 127.0f) / a;
       }

@@ -4,6 +4,7 @@
 // from memory once a step; inside, tokens go in blocks that stay in cache beside the weights. The
 // kernels add up each output in an order of its own that no cut can change.
 #include <algorithm>
+#include <cmath>
 
 #include "backend/cpu_scratch.h"
 
@@ -46,6 +47,31 @@ void CpuBackend::QuantiseInput(Rows x) {
     for (int32_t row = begin; row < end; ++row) {
       kernels_.quantize_row_a8(x.row(row), x.cols, s.values.data() + row * chunks * kChunkCols,
                                s.scales.data() + row * chunks, s.sums.data() + row * chunks * 2);
+    }
+  });
+}
+
+void CpuBackend::QuantiseRows(Rows x) {
+  Scratch& s = *scratch_;
+  const int64_t chunks = Chunks(x.cols);
+  CELLM_DCHECK(x.rows * chunks <= static_cast<int64_t>(s.scales.size()), "scratch is too small");
+  ForRows(x.rows, x.cols, [&](int32_t begin, int32_t end, int32_t) {
+    for (int32_t r = begin; r < end; ++r) {
+      const float* const row = x.row(r);
+      int8_t* const values = s.values.data() + r * chunks * kChunkCols;
+      float* const scales = s.scales.data() + r * chunks;
+      int32_t* const sums = s.sums.data() + r * chunks * 2;
+      const float a = Int8RowFactor(row, x.cols);
+      std::fill(values, values + chunks * kChunkCols, int8_t{0});
+      std::fill(sums, sums + 2 * chunks, 0);
+      // A NaN or infinity makes every output NaN, as it does in float.
+      std::fill(scales, scales + chunks, 1.0f / a);
+      if (!(a > 0.0f)) continue;
+      for (int32_t c = 0; c < x.cols; ++c) {
+        const float value = std::clamp(std::nearbyint(row[c] * a), -127.0f, 127.0f);
+        values[c] = static_cast<int8_t>(value);
+        sums[c / (kChunkCols / 2)] += values[c];
+      }
     }
   });
 }
@@ -95,15 +121,36 @@ void CpuBackend::Product(const Weight& weight, const float* bias, Rows x, int32_
 }
 
 void CpuBackend::Linear(Rows x, std::span<const LinearPart> parts) {
-  int32_t tasks = 0;
-  int64_t work = 0;
   bool quantised = false;
   for (const LinearPart& part : parts) {
-    tasks += TaskCount(*part.weight);
-    work += Work(x, *part.weight);
     quantised = quantised || part.weight->kind == WeightKind::kPacked;
   }
   if (quantised && mode_ == ActivationMode::kInt8) QuantiseInput(x);
+  Products(x, parts);
+}
+
+void CpuBackend::LinearInt8(Rows x, std::span<const LinearPart> parts) {
+  bool integers = mode_ == ActivationMode::kInt8;
+  for (const LinearPart& part : parts) {
+    integers = integers && part.weight->kind == WeightKind::kPacked;
+  }
+  if (!integers) {
+    RoundToInt8(x);
+    Linear(x, parts);
+    return;
+  }
+  QuantiseRows(x);
+  Products(x, parts);
+}
+
+// All outputs of all parts, of an x that is quantised already where that is needed.
+void CpuBackend::Products(Rows x, std::span<const LinearPart> parts) {
+  int32_t tasks = 0;
+  int64_t work = 0;
+  for (const LinearPart& part : parts) {
+    tasks += TaskCount(*part.weight);
+    work += Work(x, *part.weight);
+  }
   ForTiles(tasks, work, [&](int32_t task, int32_t worker) {
     const LinearPart* part = parts.data();
     while (task >= TaskCount(*part->weight)) task -= TaskCount(*part++->weight);

@@ -4,7 +4,9 @@
 // Private to the files of CpuBackend.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "backend/cpu_backend.h"
 
@@ -16,6 +18,17 @@ inline constexpr int32_t kAttendRows = 16;
 inline constexpr int32_t kTokenBlock = 64;
 // Outputs of one GatedLinear tile at most, in tiles of 16.
 inline constexpr int32_t kMaxTaskTiles = 16;
+
+// 127 / max(max|x|, 1e-5), what RoundToInt8() multiplies a row by; NaN when the row is not finite.
+inline float Int8RowFactor(const float* x, int32_t count) {
+  float largest = 1e-5f;
+  for (int32_t c = 0; c < count; ++c) {
+    const float magnitude = std::fabs(x[c]);
+    if (!(magnitude <= std::numeric_limits<float>::max())) return __builtin_nanf("");
+    largest = std::max(largest, magnitude);
+  }
+  return 127.0f / largest;
+}
 
 struct CpuBackend::Scratch {
   // One product's input in 8 bits.

@@ -40,6 +40,7 @@ class MeasureBackend final : public Backend {
                     float eps, bool gate_first, Rows out) override;
   using Backend::Linear;
   void Linear(Rows x, std::span<const LinearPart> parts) override;
+  void LinearInt8(Rows x, std::span<const LinearPart> parts) override { Linear(x, parts); }
   void GatedLinear(Rows x, const LinearPart& gate, const LinearPart& up, Activation activation,
                    Rows out) override;
   void GatedAct(Activation activation, Rows gate, Rows up, Rows out) override;

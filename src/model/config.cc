@@ -316,6 +316,19 @@ int32_t KvHeads(Config& config, int32_t heads, int32_t fallback) {
   return kv_heads;
 }
 
+void CheckQuantization(Config& config) {
+  config.Ignore({"quantization"});
+  const json::Value value = config.Raw("quantization_config");
+  if (!value.has_value()) return;
+  std::string_view method;
+  value.Find("quant_method").GetString(&method);
+  for (const std::string_view known : {"", "gptq", "awq", "compressed-tensors"}) {
+    if (method == known) return;
+  }
+  config.Fail(Unsupported("config: \"quantization_config\": method \"%s\" is not supported",
+                          std::string(method).c_str()));
+}
+
 int32_t BosId(Config& config) {
   const json::Value value = config.Raw("bos_token_id");
   int64_t id = -1;

@@ -73,6 +73,9 @@ class Config {
 int32_t HeadDim(Config& config, int32_t hidden, int32_t heads);
 // num_key_value_heads: null or absent means `fallback` (0: = heads). Must divide heads.
 int32_t KvHeads(Config& config, int32_t heads, int32_t fallback = 0);
+// "quantization_config" and "quantization" (MLX): passes the methods whose weights format/ resolves
+// (gptq, awq, compressed-tensors, affine groups); Unsupported names any other.
+void CheckQuantization(Config& config);
 // "bos_token_id" (int or null) and "eos_token_id" (int, list or null).
 int32_t BosId(Config& config);
 std::vector<int32_t> EosIds(Config& config);

@@ -8,6 +8,7 @@ namespace {
 constexpr const Family* kFamilies[] = {
     // One a line, by name.
     &kApertusFamily,        //
+    &kBitNetFamily,         //
     &kExaone4Family,        //
     &kGemma2Family,         //
     &kGemma3Family,         //

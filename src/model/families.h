@@ -8,6 +8,7 @@
 namespace cellm {
 
 extern const Family kApertusFamily;        // apertus.cc
+extern const Family kBitNetFamily;         // bitnet.cc
 extern const Family kExaone4Family;        // olmo.cc
 extern const Family kGemma2Family;         // gemma.cc
 extern const Family kGemma3Family;         // gemma.cc

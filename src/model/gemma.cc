@@ -147,7 +147,7 @@ Status ReadConfig(json::Value object, Kind kind, Gemma* m, ModelInfo* info) {
     m->logit_cap = static_cast<float>(config.Float("final_logit_softcapping", 0.0));
   }
   config.RefuseTrue("use_bidirectional_attention", "an embedding model");
-  config.RefuseIfPresent("quantization_config", "weights quantised by another program");
+  CheckQuantization(config);
   m->head_norms = gemma3;
   if (info->layer_count > limits::kMaxLayers) {
     return Unsupported("config: \"num_hidden_layers\": %d is more than %d", info->layer_count,

@@ -75,7 +75,7 @@ Status ReadConfig(json::Value object, const Defaults& defaults, Llama* m, ModelI
         config.IsNull("sliding_window") ? 0 : config.Int("sliding_window", defaults.window);
     config.RefuseIfPresent("layer_types", "windows that differ by layer");
   }
-  config.RefuseIfPresent("quantization_config", "weights quantised by another program");
+  CheckQuantization(config);
   config.RefuseTrue("rope_interleaved", "neighbouring pairs");
   RopeDefaults rope;
   rope.head_dim = m->attend.head_dim;

@@ -16,7 +16,7 @@ AttendSpec Sizes::Attend() const {
   return spec;
 }
 
-Sizes ReadSizes(Config& config, const SizeDefaults& defaults) {
+Sizes ReadSizesOf(Config& config, const SizeDefaults& defaults) {
   Sizes s;
   s.vocab = config.Int("vocab_size", defaults.vocab);
   s.hidden = config.Int("hidden_size", defaults.hidden);
@@ -28,12 +28,16 @@ Sizes ReadSizes(Config& config, const SizeDefaults& defaults) {
   s.max_context = config.Int("max_position_embeddings", defaults.max_context);
   s.eps = static_cast<float>(config.Float("rms_norm_eps", defaults.eps));
   s.tied = config.Bool("tie_word_embeddings", defaults.tied);
-  config.RefuseIfPresent("quantization_config", "weights quantised by another program");
   if (config.ok() && s.layers > limits::kMaxLayers) {
     config.Fail(Unsupported("config: \"num_hidden_layers\": %d is more than %d", s.layers,
                             limits::kMaxLayers));
   }
   return s;
+}
+
+Sizes ReadSizes(Config& config, const SizeDefaults& defaults) {
+  CheckQuantization(config);
+  return ReadSizesOf(config, defaults);
 }
 
 std::vector<int32_t> WindowsOfLayerTypes(Config& config, int32_t layers, int32_t width) {

@@ -38,8 +38,10 @@ struct Sizes {
 };
 
 // vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
-// num_key_value_heads, head_dim, max_position_embeddings, rms_norm_eps, tie_word_embeddings;
-// refuses quantization_config. Errors are recorded in `config`.
+// num_key_value_heads, head_dim, max_position_embeddings, rms_norm_eps, tie_word_embeddings. Errors
+// are recorded in `config`.
+Sizes ReadSizesOf(Config& config, const SizeDefaults& defaults);
+// The same, and CheckQuantization().
 Sizes ReadSizes(Config& config, const SizeDefaults& defaults);
 
 // "layer_types" as one window a layer: `width` where the type is "sliding_attention", 0 where it is

@@ -132,7 +132,7 @@ Status ReadConfig(json::Value object, Kind kind, Qwen* m, ModelInfo* info) {
   ReadWindows(config, kind, info->layer_count, &m->window);
   if (moe) ReadExperts(config, info->layer_count, m);
   if (!moe) m->is_sparse.assign(static_cast<size_t>(info->layer_count), false);
-  config.RefuseIfPresent("quantization_config", "weights quantised by another program");
+  CheckQuantization(config);
   RopeDefaults rope;
   rope.head_dim = m->head_dim;
   rope.max_position_embeddings = info->max_context;
