@@ -48,10 +48,16 @@ def gtest_cases(path):
 
 
 def entry_programs(build_dir):
-    """Maps each ctest entry to the base name of the program that it runs."""
+    """Maps each ctest entry to the base name of the program that it runs.
+
+    That is the first word of its command that lies in the build folder: before it may stand an
+    emulator.
+    """
     text = subprocess.run(["ctest", "--test-dir", build_dir, "--show-only=json-v1"], check=True,
                           capture_output=True, text=True).stdout
-    return {test["name"]: os.path.basename(test.get("command", [""])[0])
+    inside = os.path.abspath(build_dir) + os.sep
+    return {test["name"]: next((os.path.basename(word) for word in test.get("command", [])
+                                if word.startswith(inside)), "")
             for test in json.loads(text)["tests"]}
 
 

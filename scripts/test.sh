@@ -3,6 +3,7 @@
 #
 # Usage: scripts/test.sh [PRESET] [--only "FOLDER..."] [arguments for ctest]
 #   PRESET  release (default), dev, asan-ubsan, tsan, clang, arm64: see CMakePresets.json
+#           arm64 is cross-built and runs under qemu-user as the CPU that QEMU_CPU names (max)
 #   --only  only the tests of these folders of tests/, and only what they need is built
 # Installs what is missing, prints the slowest tests and everything that was skipped and why, and
 # ends with "N passed, N failed, N skipped", counted in tests, not in programs.
@@ -35,6 +36,7 @@ if [ -n "$only" ]; then
 fi
 cmake --build --preset "$preset" "${targets[@]}" >&2
 
+[ "$preset" != arm64 ] || export QEMU_CPU=${QEMU_CPU:-max}
 results=build/$preset/test-results
 rm -rf "$results"
 mkdir -p "$results"
