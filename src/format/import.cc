@@ -175,6 +175,7 @@ Result<Resolved> ResolveGptq(const MatrixQuery& query, Matrix* matrix) {
   }
   matrix->format = Format::kGptq;
   matrix->bits = static_cast<int32_t>(words->shape[0] * 32 / query.cols);
+  if (matrix->bits < 2 || matrix->bits > 8) return WrongShape(query, *words);
   matrix->data = words->data;
   CELLM_ASSIGN_OR_RETURN(const int64_t groups, TakeScales(query, ".scales", 0, matrix));
   matrix->zero_point = 1 << (matrix->bits - 1);

@@ -179,6 +179,8 @@ TEST(Import, SideTensorsOfTheWrongShapeAreCorrupt) {
                                   {"w.qzeros", Format::kI32, {2, 4}},
                                   {"w.g_idx", Format::kI32, {64}}};
   const std::vector<Side> bad = {{"w.qweight", Format::kI32, {9, 32}},
+                                 {"w.qweight", Format::kI32, {0, 32}},
+                                 {"w.qweight", Format::kI32, {64, 32}},
                                  {"w.qweight", Format::kF16, {8, 32}},
                                  {"w.scales", Format::kI32, {2, 32}},
                                  {"w.scales", Format::kF16, {2, 31}},
