@@ -49,7 +49,13 @@ class Cache {
                   written ? rng.NextFloat() * 2.0f - 1.0f : nan);
           }
           for (int32_t d = 0; d < c.head_dim_v; ++d) {
-            Store(v + slot * c.head_dim_v + d, written ? rng.NextFloat() * 2.0f - 1.0f : nan);
+            float value = written ? rng.NextFloat() * 2.0f - 1.0f : nan;
+            // Only the last row sees the last key: its infinity must not reach the others, not even
+            // times a weight of zero.
+            if (key == end_key - 1 && c.rows > 1 && d == 0) {
+              value = std::numeric_limits<float>::infinity();
+            }
+            Store(v + slot * c.head_dim_v + d, value);
           }
         }
       }
