@@ -3,8 +3,8 @@
 #   libcellm.so.0   all layers; exports exactly the functions of include/cellm/ (packaging/cellm.map)
 #   libcellm.a      one object with the same public symbols, everything else made local, so that a
 #                   program which links it may bring its own copy of a vendored library
-#   prefix          bin/cellm, lib/, include/cellm/, lib/pkgconfig/cellm.pc, lib/cmake/cellm/,
-#                   share/cellm/models/, man page, completions, licences
+#   prefix          lib/, include/cellm/, lib/pkgconfig/cellm.pc, lib/cmake/cellm/,
+#                   share/cellm/models/, licences; tools/cellm/ adds the command and its pages
 # The prefix can be moved: nothing in it holds its path.
 # tests/packaging/install_test.sh builds users of the prefix in every documented way.
 include(CMakePackageConfigHelpers)
@@ -101,21 +101,3 @@ foreach(licence ${vendored_licences})
   get_filename_component(folder ${licence} DIRECTORY)
   install(FILES ${licence} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()
-
-# --- the command, with its man page and completions, which it writes itself
-if(TARGET cellm)
-  set(pages ${CMAKE_CURRENT_BINARY_DIR}/pages)
-  file(MAKE_DIRECTORY ${pages})
-  function(cellm_page output destination)
-    add_custom_command(OUTPUT ${pages}/${output}
-      COMMAND cellm ${ARGN} > ${pages}/${output} DEPENDS cellm VERBATIM)
-    install(FILES ${pages}/${output} DESTINATION ${destination})
-  endfunction()
-  cellm_page(cellm.1 ${CMAKE_INSTALL_MANDIR}/man1 help --man)
-  cellm_page(cellm ${CMAKE_INSTALL_DATADIR}/bash-completion/completions completions bash)
-  cellm_page(_cellm ${CMAKE_INSTALL_DATADIR}/zsh/site-functions completions zsh)
-  cellm_page(cellm.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d completions fish)
-  add_custom_target(cellm_pages ALL
-    DEPENDS ${pages}/cellm.1 ${pages}/cellm ${pages}/_cellm ${pages}/cellm.fish)
-  install(TARGETS cellm RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()

@@ -11,10 +11,10 @@
 # it is up to you. The names are those of Debian 12; Debian 13 and current Ubuntu have the same.
 set -euo pipefail
 
-# Compiling: the library has no dependency but PCRE2 (optional); the command adds a flag parser, a
-# JSON writer and line editing.
-build="g++ cmake ninja-build libpcre2-dev libcli11-dev nlohmann-json3-dev libedit-dev"
-test="libgtest-dev python3 pkg-config"
+# Compiling: the library has no dependency but PCRE2, the command adds line editing; both are
+# optional and found through pkg-config.
+build="g++ cmake ninja-build pkg-config libpcre2-dev libedit-dev"
+test="libgtest-dev python3"
 ci="clang clang-format libclang-rt-14-dev libc6-dev g++-aarch64-linux-gnu qemu-user-static nodejs
     npm git"
 image="debootstrap buildah ca-certificates git"
