@@ -15,18 +15,24 @@ namespace {
 
 constexpr int32_t kTokens = 4;
 constexpr int32_t kBlockChunks = 16;
+constexpr size_t kAheadBytes = 8192;
+// Scales of a tile up to this size are copied before its codes are read, so that all reads are in
+// the order of memory.
+constexpr size_t kScaleCopyBytes = 16384;
 
 enum class Width { kByte, kMiddle, kNibble };
 
 struct Block {
   const PackedTiles* w;
   const QuantRows* x;
-  const uint8_t* tile;   // its scales
+  const uint8_t* tile;   // its scales (a copy, where they are not too many)
   const uint8_t* bytes;  // codes of the block's chunks, 512 bytes each
   int32_t chunk_begin;
   int32_t chunks;
   bool odd;            // zero2 is odd: products count twice and scales half
   int32_t correction;  // times sum(x), added to the integer sum
+  Ahead ahead;
+  alignas(32) uint8_t scale_copy[kScaleCopyBytes];
 };
 
 CELLM_INLINE __m256i Broadcast4(const int8_t* x) {
@@ -73,7 +79,7 @@ CELLM_INLINE void Products(const uint8_t* codes, const int8_t* x, int64_t x_stri
 
 // Rows 8 * half .. + 7 of the tile times T tokens from `token`; running sums wait in out.
 template <Width kWidth, int T, bool kHalves>
-void HalfTile(const Block& block, int half, int32_t token, float* out, int64_t out_stride,
+void HalfTile(Block& block, int half, int32_t token, float* out, int64_t out_stride,
               int32_t rows_left) {
   const PackedTiles& w = *block.w;
   const int64_t chunks = w.chunks;
@@ -97,6 +103,8 @@ void HalfTile(const Block& block, int half, int32_t token, float* out, int64_t o
   __m256 min = has_min ? LoadScales(w, block.tile + w.mins_offset, group, half) : scale;
   for (int32_t chunk = 0; chunk < block.chunks; ++chunk) {
     const uint8_t* codes = block.bytes + chunk * 512 + 32 * half;
+    // Narrower codes were read, and the next ones prefetched, when they were widened.
+    if (kWidth == Width::kByte && half == 0 && token == 0) PrefetchStep(block.ahead);
 #pragma GCC unroll 2
     for (int piece = 0; piece < kPieces; ++piece) {
       if (left == 0) {
@@ -132,7 +140,7 @@ void HalfTile(const Block& block, int half, int32_t token, float* out, int64_t o
 }
 
 template <Width kWidth, bool kHalves>
-void RunBlock(const Block& block, int32_t tile, float* out, int64_t out_stride) {
+void RunBlock(Block& block, int32_t tile, float* out, int64_t out_stride) {
   for (int32_t token = 0; token < block.x->rows; token += kTokens) {
     const int32_t count = block.x->rows - token;
     for (int half = 0; half < 2; ++half) {
@@ -162,22 +170,25 @@ template <bool kHalves>
 void RunTile(Block& block, int32_t tile, float* out, int64_t out_stride) {
   alignas(32) uint8_t bytes[kBlockChunks * 512];
   const PackedTiles& w = *block.w;
-  block.tile = w.data + static_cast<size_t>(tile) * w.tile_bytes;
+  const uint8_t* data = w.data + static_cast<size_t>(tile) * w.tile_bytes;
+  block.ahead = {reinterpret_cast<const char*>(data) + kAheadBytes,
+                 w.tile_bytes / static_cast<size_t>(w.chunks)};
+  block.tile = data;
+  if (w.codes_offset <= kScaleCopyBytes) {
+    for (size_t i = 0; i < w.codes_offset; i += 32) {
+      _mm256_store_si256(reinterpret_cast<__m256i*>(block.scale_copy + i), LoadBytes(data + i));
+    }
+    block.tile = block.scale_copy;
+  }
   for (int32_t begin = 0; begin < w.chunks; begin += kBlockChunks) {
     block.chunk_begin = begin;
     block.chunks = w.chunks - begin < kBlockChunks ? w.chunks - begin : kBlockChunks;
-    const uint8_t* codes = block.tile + w.codes_offset +
-                           static_cast<size_t>(begin) * 64u * static_cast<size_t>(w.bits);
+    const uint8_t* codes =
+        data + w.codes_offset + static_cast<size_t>(begin) * 64u * static_cast<size_t>(w.bits);
     block.bytes = codes;
     if (w.bits != 8) {
-      WidenBits(w.bits, codes, block.chunks, bytes);
+      WidenBits(w.bits, codes, block.chunks, bytes, block.ahead);
       block.bytes = bytes;
-    } else {
-      // The next block's lines come while this one is worked on.
-      for (int32_t line = 0; line < block.chunks * 8; ++line) {
-        _mm_prefetch(reinterpret_cast<const char*>(codes) + kBlockChunks * 512 + 64 * line,
-                     _MM_HINT_T0);
-      }
     }
     if (w.bits == 8) {
       RunBlock<Width::kByte, kHalves>(block, tile, out, out_stride);
@@ -193,7 +204,10 @@ void RunTile(Block& block, int32_t tile, float* out, int64_t out_stride) {
 
 void matmul_packed_a8(const PackedTiles* w, const QuantRows* x, int32_t tile_begin,
                       int32_t tile_end, float* out, int64_t out_stride) {
-  Block block = {w, x, nullptr, nullptr, 0, 0, w->zero2 % 2 != 0, 0};
+  Block block;  // its copy of scales stays uninitialised until a tile fills it
+  block.w = w;
+  block.x = x;
+  block.odd = w->zero2 % 2 != 0;
   // Moving bytes down by 128 leaves 128 * sum(x) to be added back.
   const int32_t moved = w->bits == 8 ? 128 : 0;
   block.correction = block.odd ? 2 * moved - w->zero2 : moved - w->zero2 / 2;
@@ -214,11 +228,12 @@ void unpack_tile_f32(const PackedTiles* w, int32_t tile, float* out) {
   const bool has_min = w->has_min != 0;
   const __m256i columns = _mm256_setr_epi32(0, 16, 32, 48, 64, 80, 96, 112);
   const __m256i zero2 = _mm256_set1_epi32(w->zero2);
+  Ahead no_ahead = {nullptr, 0};
   for (int32_t chunk = 0; chunk < w->chunks; ++chunk) {
     WidenBits(
         w->bits,
         data + w->codes_offset + static_cast<size_t>(chunk) * 64u * static_cast<size_t>(w->bits), 1,
-        bytes);
+        bytes, no_ahead);
     for (int part = 0; part < 2; ++part) {
       const int32_t group = (chunk * 32 + 16 * part) / w->group;
       for (int half = 0; half < 2; ++half) {
