@@ -17,8 +17,7 @@ size_t TopLogProbs(std::span<const float> row, double log_sum, std::span<Candida
   if (out.empty()) return 0;
   const size_t count = SelectTop(row, std::min(out.size(), row.size()), scratch);
   for (size_t i = 0; i < count; ++i) {
-    out[i] = {scratch[i].id,
-              static_cast<float>(static_cast<double>(scratch[i].logit) - log_sum)};
+    out[i] = {scratch[i].id, static_cast<float>(static_cast<double>(scratch[i].logit) - log_sum)};
   }
   return count;
 }

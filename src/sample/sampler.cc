@@ -33,10 +33,10 @@ Status ValidateSampling(const SamplingOptions& options, int32_t vocabulary) {
                                    "a finite number, 0 or more"));
   CELLM_RETURN_IF_ERROR(
       CheckRange("top_p", options.top_p, unit(options.top_p), "above 0 and at most 1"));
-  CELLM_RETURN_IF_ERROR(CheckRange("typical_p", options.typical_p, unit(options.typical_p),
-                                   "above 0 and at most 1"));
-  CELLM_RETURN_IF_ERROR(CheckRange("min_p", options.min_p,
-                                   options.min_p >= 0 && options.min_p <= 1, "from 0 to 1"));
+  CELLM_RETURN_IF_ERROR(
+      CheckRange("typical_p", options.typical_p, unit(options.typical_p), "above 0 and at most 1"));
+  CELLM_RETURN_IF_ERROR(
+      CheckRange("min_p", options.min_p, options.min_p >= 0 && options.min_p <= 1, "from 0 to 1"));
   CELLM_RETURN_IF_ERROR(
       CheckRange("repetition_penalty", options.repetition_penalty,
                  finite(options.repetition_penalty) && options.repetition_penalty > 0,
@@ -74,9 +74,8 @@ Sampler::Sampler(const SamplingOptions& options, int32_t vocabulary, uint64_t se
   }
 }
 
-Result<std::unique_ptr<Sampler>> Sampler::Create(const SamplingOptions& options,
-                                                 int32_t vocabulary, uint64_t seed,
-                                                 Allocator& memory) {
+Result<std::unique_ptr<Sampler>> Sampler::Create(const SamplingOptions& options, int32_t vocabulary,
+                                                 uint64_t seed, Allocator& memory) {
   if (vocabulary <= 0) return InvalidArgument("the vocabulary has %d entries", vocabulary);
   CELLM_RETURN_IF_ERROR(ValidateSampling(options, vocabulary));
   std::unique_ptr<Sampler> sampler(new Sampler(options, vocabulary, seed));
@@ -85,9 +84,9 @@ Result<std::unique_ptr<Sampler>> Sampler::Create(const SamplingOptions& options,
   const size_t top_k = static_cast<size_t>(options.top_k);
   if (options.temperature > 0) {
     const size_t count = top_k == 0 ? entries : std::min(2 * top_k, entries);
-    CELLM_ASSIGN_OR_RETURN(sampler->candidates_,
-                           Array<Candidate>::Zeroed(memory, count, MemoryClass::kActivations,
-                                                    "sampler candidates"));
+    CELLM_ASSIGN_OR_RETURN(
+        sampler->candidates_,
+        Array<Candidate>::Zeroed(memory, count, MemoryClass::kActivations, "sampler candidates"));
   }
   if (sampler->changes_row()) {
     CELLM_ASSIGN_OR_RETURN(
@@ -96,9 +95,9 @@ Result<std::unique_ptr<Sampler>> Sampler::Create(const SamplingOptions& options,
   }
   if (sampler->has_penalty_) {
     for (Array<int32_t>* array : {&sampler->counts_, &sampler->slot_, &sampler->distinct_}) {
-      CELLM_ASSIGN_OR_RETURN(*array, Array<int32_t>::Zeroed(memory, entries,
-                                                            MemoryClass::kActivations,
-                                                            "penalty window"));
+      CELLM_ASSIGN_OR_RETURN(
+          *array,
+          Array<int32_t>::Zeroed(memory, entries, MemoryClass::kActivations, "penalty window"));
     }
     if (options.penalty_window > 0) {
       CELLM_ASSIGN_OR_RETURN(
@@ -199,8 +198,7 @@ std::span<Candidate> Sampler::Truncate(std::span<Candidate> kept) const {
     const auto mass = [&](const Candidate& item) {
       return std::exp(static_cast<double>(item.logit) - log_sum);
     };
-    kept = kept.first(
-        SortUntilMass(kept, static_cast<double>(options_.typical_p), nearer, mass));
+    kept = kept.first(SortUntilMass(kept, static_cast<double>(options_.typical_p), nearer, mass));
   }
   if (options_.top_p < 1) {
     const double log_sum = LogSumExp(kept);
@@ -212,8 +210,7 @@ std::span<Candidate> Sampler::Truncate(std::span<Candidate> kept) const {
   if (options_.min_p > 0) {
     float best = kept[0].logit;
     for (const Candidate& item : kept) best = std::max(best, item.logit);
-    const double floor =
-        static_cast<double>(best) + std::log(static_cast<double>(options_.min_p));
+    const double floor = static_cast<double>(best) + std::log(static_cast<double>(options_.min_p));
     const auto end = std::remove_if(kept.begin(), kept.end(), [&](const Candidate& item) {
       return static_cast<double>(item.logit) < floor;
     });

@@ -66,9 +66,8 @@ class Sampler {
   // penalties or bias 4 to 12 bytes a vocabulary entry.
   //   InvalidArgument  as ValidateSampling()      OutOfMemory  `memory` refused
   // `memory` must outlive the sampler.
-  static Result<std::unique_ptr<Sampler>> Create(const SamplingOptions& options,
-                                                 int32_t vocabulary, uint64_t seed,
-                                                 Allocator& memory);
+  static Result<std::unique_ptr<Sampler>> Create(const SamplingOptions& options, int32_t vocabulary,
+                                                 uint64_t seed, Allocator& memory);
 
   // Tells the sampler that `id` now stands at the end of the sequence, for the penalty window:
   // prompt tokens and chosen tokens alike. Ids outside the vocabulary are ignored (image rows).

@@ -56,7 +56,8 @@ std::vector<float> NoisyRow(Rng& rng, size_t size, float spread, bool ties) {
   return row;
 }
 
-// ---- the plain twin: sorts everything, keeps everything in double --------------------------------
+// ---- the plain twin: sorts everything, keeps everything in double
+// --------------------------------
 
 struct Entry {
   int32_t id;
@@ -84,8 +85,7 @@ std::map<int32_t, double> PlainDistribution(const std::vector<float>& row,
   }
   std::map<int32_t, int> counts;
   size_t first = 0;
-  if (options.penalty_window >= 0 &&
-      history.size() > static_cast<size_t>(options.penalty_window)) {
+  if (options.penalty_window >= 0 && history.size() > static_cast<size_t>(options.penalty_window)) {
     first = history.size() - static_cast<size_t>(options.penalty_window);
   }
   for (size_t i = first; i < history.size(); ++i) ++counts[history[i]];
@@ -165,8 +165,8 @@ void ExpectDistribution(const std::vector<float>& row, const SamplingOptions& op
   double chi = 0;
   double bins = 0;
   for (const auto& [id, count] : counts) {
-    ASSERT_TRUE(expected.count(id)) << "token " << id << " was filtered out but drawn; seed "
-                                    << seed;
+    ASSERT_TRUE(expected.count(id))
+        << "token " << id << " was filtered out but drawn; seed " << seed;
   }
   for (const auto& [id, p] : expected) {
     const double mean = p * draws;
@@ -211,9 +211,7 @@ TEST(Sampler, DistributionEqualsThePlainOne) {
     o.frequency_penalty = -0.2f;
     o.penalty_window = -1;
   });
-  add("bias", [](SamplingOptions& o) {
-    o.logit_bias = {{3, 2.5f}, {4, -100}, {5, -1}, {5, -1}};
-  });
+  add("bias", [](SamplingOptions& o) { o.logit_bias = {{3, 2.5f}, {4, -100}, {5, -1}, {5, -1}}; });
   add("everything", [](SamplingOptions& o) {
     o.temperature = 1.3f;
     o.top_k = 60;
@@ -259,7 +257,8 @@ TEST(Sampler, FiltersKeepExactlyTheSetOfThePlainOnes) {
   }
 }
 
-// ---- greedy ---------------------------------------------------------------------------------------
+// ---- greedy
+// ---------------------------------------------------------------------------------------
 
 TEST(Sampler, TemperatureZeroIsTheArgmaxWithTheSmallestIdOnTies) {
   SamplingOptions options = Greedy();
@@ -332,7 +331,8 @@ TEST(Sampler, PenalisedTokenGivesItsPlaceInTopKToAnother) {
   EXPECT_EQ(Choose(*sampler, {5.0f, 4.0f, 3.0f}), 1);
 }
 
-// ---- bias -----------------------------------------------------------------------------------------
+// ---- bias
+// -----------------------------------------------------------------------------------------
 
 // users.md row 52: a bias of -100 is never sampled in 10,000 draws, +100 always.
 TEST(Sampler, BiasOfAHundredIsAbsolute) {
@@ -358,7 +358,8 @@ TEST(Sampler, BanningEverythingIsAnError) {
   EXPECT_EQ(sampler->Sample(row).status().code(), StatusCode::kInternal);
 }
 
-// ---- seeds ----------------------------------------------------------------------------------------
+// ---- seeds
+// ----------------------------------------------------------------------------------------
 
 TEST(Sampler, SeedReplaysAndSeedsDiffer) {
   Rng rng(3);
@@ -374,7 +375,8 @@ TEST(Sampler, SeedReplaysAndSeedsDiffer) {
   EXPECT_EQ(Make(Plain(), 3, 99)->seed(), 99u);
 }
 
-// ---- bad rows and bad options ---------------------------------------------------------------------
+// ---- bad rows and bad options
+// ---------------------------------------------------------------------
 
 TEST(Sampler, BadLogitsAreErrorsThatNameTheToken) {
   for (const SamplingOptions& options : {Greedy(), Plain()}) {
@@ -417,9 +419,18 @@ TEST(Sampler, RefusesOptionsByName) {
       {"frequency_penalty", [](SamplingOptions& o) { o.frequency_penalty = kInf; }},
       {"presence_penalty", [](SamplingOptions& o) { o.presence_penalty = kNan; }},
       {"penalty_window", [](SamplingOptions& o) { o.penalty_window = -2; }},
-      {"logit_bias", [](SamplingOptions& o) { o.logit_bias = {{100, 1}}; }},
-      {"logit_bias", [](SamplingOptions& o) { o.logit_bias = {{-1, 1}}; }},
-      {"logit_bias", [](SamplingOptions& o) { o.logit_bias = {{1, kNan}}; }},
+      {"logit_bias",
+       [](SamplingOptions& o) {
+         o.logit_bias = {{100, 1}};
+       }},
+      {"logit_bias",
+       [](SamplingOptions& o) {
+         o.logit_bias = {{-1, 1}};
+       }},
+      {"logit_bias",
+       [](SamplingOptions& o) {
+         o.logit_bias = {{1, kNan}};
+       }},
   };
   for (const Case& c : cases) {
     SamplingOptions options = Plain();

@@ -58,10 +58,14 @@ TEST(StopMatcher, EveryChunkingGivesTheSameText) {
     std::string text;
   };
   const Case cases[] = {
-      {{"<end>"}, "say<end>no"},      {{"abab", "ba"}, "xabab"},
-      {{"abcd", "bc"}, "zabcd"},      {{"aab"}, "aaaab!"},
-      {{"\n\n"}, "one\ntwo\n\nthree"}, {{"stop", "top"}, "astop"},
-      {{"never"}, "nevenevneve"},     {{"\xE2\x82\xAC"}, "a\xE2\x82\xAC!"},
+      {{"<end>"}, "say<end>no"},
+      {{"abab", "ba"}, "xabab"},
+      {{"abcd", "bc"}, "zabcd"},
+      {{"aab"}, "aaaab!"},
+      {{"\n\n"}, "one\ntwo\n\nthree"},
+      {{"stop", "top"}, "astop"},
+      {{"never"}, "nevenevneve"},
+      {{"\xE2\x82\xAC"}, "a\xE2\x82\xAC!"},
       {{"x"}, "x"},
   };
   for (const Case& c : cases) {

@@ -1,0 +1,481 @@
+/* cellm.h: small language models on the device itself.
+ *
+ * Four kinds of objects, each behind an opaque handle:
+ *
+ *   cellm_model     one model file: tokenizer, chat template, weights (mapped, shared by all below)
+ *   cellm_engine    what computes: threads, kernels, one memory budget
+ *   cellm_session   one conversation on an engine: its tokens and what the model remembers of them
+ *   cellm_request   one reply of a session, while it is produced
+ *
+ *   cellm_model_open -> cellm_engine_open -> cellm_session_open -> cellm_session_submit_...
+ *     -> cellm_request_run (or _next) -> cellm_request_close -> ... -> cellm_model_close
+ *
+ * A handle keeps what it depends on alive, so handles may be closed in any order. Closing null is
+ * allowed and closing never fails. A handle must not be used after it was closed.
+ *
+ * Failure: every function that can fail returns a cellm_status and takes an optional cellm_error
+ * as its last argument, which it fills only on failure. Results go to out-parameters, which stay
+ * untouched on failure. There is no global state.
+ *
+ * Options: every struct starts with struct_size, set by its ..._INIT macro. Zero in a field means
+ * "the default". A struct from a newer header is accepted when the fields that this library does
+ * not know are zero, and refused with CELLM_UNSUPPORTED otherwise.
+ *
+ * Text is UTF-8 with a length and need not end in NUL. Text and id results go into a caller's
+ * buffer: the needed size is always reported, and a buffer too small gives CELLM_OUT_OF_RANGE with
+ * nothing written; pass capacity 0 to ask for the size.
+ *
+ * Threads: a cellm_model may be used from any threads at once. An engine, its sessions and their
+ * requests belong to one thread at a time; cellm_request_cancel may be called from any thread.
+ * Callbacks run on the thread that made the call, may not use the handles of that engine (except
+ * cellm_request_cancel), and stop the work by returning non-zero.
+ *
+ * This first version is not frozen yet: fields and functions may still change.
+ */
+#ifndef CELLM_CELLM_H_
+#define CELLM_CELLM_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define CELLM_API __attribute__((visibility("default")))
+#else
+#define CELLM_API
+#endif
+
+/* ---- versions and errors -------------------------------------------------------------------- */
+
+#define CELLM_VERSION_MAJOR 0
+#define CELLM_VERSION_MINOR 1
+#define CELLM_VERSION_PATCH 0
+#define CELLM_ABI_VERSION 0 /* 0: not frozen */
+
+CELLM_API uint32_t cellm_version(void);            /* major * 10000 + minor * 100 + patch */
+CELLM_API const char* cellm_version_string(void);  /* "0.1.0" */
+CELLM_API uint32_t cellm_abi_version(void);
+
+typedef int32_t cellm_status;
+#define CELLM_OK 0
+#define CELLM_INVALID_ARGUMENT 1 /* the caller asked for something that makes no sense */
+#define CELLM_NOT_FOUND 2        /* a file, tensor, key or token that does not exist */
+#define CELLM_UNSUPPORTED 3      /* well-formed, but not something this build runs */
+#define CELLM_CORRUPT 4          /* the bytes lie */
+#define CELLM_OUT_OF_MEMORY 5    /* the allocator or the budget refused */
+#define CELLM_IO 6               /* the operating system refused */
+#define CELLM_CANCELLED 7        /* a callback or cellm_request_cancel said stop */
+#define CELLM_BUSY 8             /* try again later */
+#define CELLM_OUT_OF_RANGE 9     /* past a limit: context length, buffer size */
+#define CELLM_INTERNAL 10        /* a fault of ours, or a model that computes NaN */
+
+/* "invalid argument", ...; "unknown status" for other numbers. Never null. */
+CELLM_API const char* cellm_status_name(cellm_status status);
+
+/* Why a request cannot be served, for callers that act on it (numbers are only added). */
+#define CELLM_REASON_NONE 0
+#define CELLM_REASON_CONTEXT_LENGTH 1 /* needed and available count tokens */
+#define CELLM_REASON_MEMORY 2         /* needed and available count bytes, when known */
+
+typedef struct cellm_error {
+  uint32_t struct_size;
+  cellm_status status;
+  int32_t reason;     /* CELLM_REASON_... */
+  int32_t reserved;
+  uint64_t needed;    /* what the request would need, and what there is; 0 when unknown */
+  uint64_t available;
+  char kind[40];      /* template errors: the reference's name for it ("TemplateError", ...) */
+  char message[1024]; /* one line naming thing, place, found and expected; ends in NUL */
+} cellm_error;
+#define CELLM_ERROR_INIT {sizeof(cellm_error), 0, 0, 0, 0, 0, {0}, {0}}
+
+/* A piece of text in an options struct; null data with 0 bytes means "not given". */
+typedef struct cellm_text {
+  const char* data;
+  size_t bytes;
+} cellm_text;
+
+typedef struct cellm_model cellm_model;
+typedef struct cellm_engine cellm_engine;
+typedef struct cellm_session cellm_session;
+typedef struct cellm_request cellm_request;
+
+/* ---- hooks ---------------------------------------------------------------------------------- */
+
+#define CELLM_LOG_DEBUG 0
+#define CELLM_LOG_INFO 1
+#define CELLM_LOG_WARNING 2
+/* Receives the library's few lines. User text and tokens appear at CELLM_LOG_DEBUG only. */
+typedef void (*cellm_log_fn)(int32_t level, cellm_text component, cellm_text text, void* user);
+
+/* Memory whose size a file or a request decides. alignment is a power of two; null refuses. */
+typedef void* (*cellm_allocate_fn)(size_t bytes, size_t alignment, void* user);
+typedef void (*cellm_free_fn)(void* pointer, size_t bytes, void* user);
+
+/* Progress of long work: units done of all. Non-zero stops it with CELLM_CANCELLED. */
+typedef int32_t (*cellm_progress_fn)(uint64_t done, uint64_t total, void* user);
+
+/* ---- model ---------------------------------------------------------------------------------- */
+
+#define CELLM_WEIGHTS_AUTO 0
+#define CELLM_WEIGHTS_MAP 1  /* pages of the file, the kernel's to drop */
+#define CELLM_WEIGHTS_LOAD 2 /* read into anonymous memory, counted in the budget */
+
+#define CELLM_MODEL_TOKENIZER_ONLY 1u /* `path` may also be a tokenizer.json; no weights */
+
+typedef struct cellm_model_options {
+  uint32_t struct_size;
+  uint32_t flags;          /* CELLM_MODEL_... */
+  int32_t weights;         /* CELLM_WEIGHTS_... */
+  int32_t reserved;
+  cellm_text tokenizer;    /* path of a tokenizer.json to use instead of the model's own */
+  cellm_text chat_format;  /* "auto" (the model's template, else by its tokens), "chatml", "gemma",
+                              "llama3", "plain" */
+  cellm_text chat_template;/* template text to use instead of the model's own */
+  cellm_log_fn log;
+  void* log_user;
+} cellm_model_options;
+#define CELLM_MODEL_OPTIONS_INIT \
+  {sizeof(cellm_model_options), 0, 0, 0, {0, 0}, {0, 0}, {0, 0}, 0, 0}
+
+/* Opens a model file (.cellm, .safetensors) or a folder in Hugging Face form. Reads headers and the
+ * tokenizer; weights are bound when the first engine opens.
+ *   NOT_FOUND, IO     the file            CORRUPT      its bytes (message: where)
+ *   UNSUPPORTED       a model or tokenizer that this build does not run (message: which key)
+ *   INVALID_ARGUMENT  an option (message: which) */
+CELLM_API cellm_status cellm_model_open(const char* path, size_t path_bytes,
+                                        const cellm_model_options* options, cellm_model** out,
+                                        cellm_error* error);
+CELLM_API void cellm_model_close(cellm_model* model);
+
+typedef struct cellm_model_info {
+  uint32_t struct_size;
+  int32_t vocabulary;        /* columns of logits; 0 for a tokenizer alone */
+  int32_t tokenizer_size;    /* ids that the tokenizer knows */
+  int32_t max_context;       /* tokens that the model was made for; 0 when unknown */
+  int32_t layers;
+  int32_t hidden;
+  int32_t bos_id;            /* -1: none */
+  int32_t has_chat_template; /* 1 when the file has one */
+  uint64_t chat_template_hash; /* XXH3-64 of the template in use; 0 for a built-in format */
+  uint64_t parameters;       /* elements of all tensors; 0 until an engine bound them */
+  uint64_t weight_bytes;     /* as they are held; likewise */
+} cellm_model_info;
+#define CELLM_MODEL_INFO_INIT {sizeof(cellm_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+CELLM_API cellm_status cellm_model_get_info(const cellm_model* model, cellm_model_info* info,
+                                            cellm_error* error);
+/* The same and more as one JSON object: family, end ids, generation defaults, notes. */
+CELLM_API cellm_status cellm_model_get_info_json(const cellm_model* model, char* buffer,
+                                                 size_t capacity, size_t* bytes,
+                                                 cellm_error* error);
+
+/* ---- text and ids --------------------------------------------------------------------------- */
+
+#define CELLM_TOKENIZE_ADD_SPECIAL 1u   /* what the post-processor adds: BOS, [CLS] ... */
+#define CELLM_TOKENIZE_PARSE_SPECIAL 2u /* special tokens spelled out in the text become their ids */
+/* Ill-formed UTF-8 is replaced by U+FFFD first. */
+CELLM_API cellm_status cellm_model_tokenize(const cellm_model* model, const char* text,
+                                            size_t text_bytes, uint32_t flags, int32_t* ids,
+                                            size_t capacity, size_t* count, cellm_error* error);
+
+#define CELLM_DETOKENIZE_SKIP_SPECIAL 1u
+/* Ids outside the vocabulary are dropped. */
+CELLM_API cellm_status cellm_model_detokenize(const cellm_model* model, const int32_t* ids,
+                                              size_t count, uint32_t flags, char* buffer,
+                                              size_t capacity, size_t* bytes, cellm_error* error);
+
+#define CELLM_CHAT_CONTINUE_FINAL 1u  /* leave the last message open, so that the reply goes on in it */
+#define CELLM_CHAT_NO_PROMPT 2u       /* render without the start of the assistant's turn */
+/* A conversation. Only text that the template itself writes becomes special tokens; what the
+ * messages contain stays text. */
+typedef struct cellm_chat {
+  uint32_t struct_size;
+  uint32_t flags;             /* CELLM_CHAT_... */
+  cellm_text messages;        /* JSON array of {"role", "content", ...} */
+  cellm_text tools;           /* JSON array, or not given */
+  cellm_text documents;       /* JSON array, or not given */
+  cellm_text template_args;   /* JSON object of further variables ("enable_thinking": false) */
+  cellm_text now;             /* "2026-01-15T09:30:00" for templates that ask; not given: the clock */
+} cellm_chat;
+#define CELLM_CHAT_INIT {sizeof(cellm_chat), 0, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}}
+
+/* The conversation as text. INVALID_ARGUMENT: JSON that is not what is said above, or the template
+ * raised an error (error.kind says which, error.message is what it said). */
+CELLM_API cellm_status cellm_model_render_chat(const cellm_model* model, const cellm_chat* chat,
+                                               char* buffer, size_t capacity, size_t* bytes,
+                                               cellm_error* error);
+/* The conversation as ids: what cellm_session_submit_chat would evaluate in a new session. */
+CELLM_API cellm_status cellm_model_tokenize_chat(const cellm_model* model, const cellm_chat* chat,
+                                                 int32_t* ids, size_t capacity, size_t* count,
+                                                 cellm_error* error);
+/* The model's template with exactly these variables (a JSON object); bos_token, eos_token and the
+ * like come from the model where the object does not have them. */
+CELLM_API cellm_status cellm_model_render_variables(const cellm_model* model, const char* variables,
+                                                    size_t variables_bytes, const char* now,
+                                                    size_t now_bytes, uint32_t flags, char* buffer,
+                                                    size_t capacity, size_t* bytes,
+                                                    cellm_error* error);
+/* Any template with any variables (a JSON object); flags: CELLM_CHAT_CONTINUE_FINAL. */
+CELLM_API cellm_status cellm_template_render(const char* source, size_t source_bytes,
+                                             const char* variables, size_t variables_bytes,
+                                             const char* now, size_t now_bytes, uint32_t flags,
+                                             char* buffer, size_t capacity, size_t* bytes,
+                                             cellm_error* error);
+
+/* ---- engine --------------------------------------------------------------------------------- */
+
+#define CELLM_KV_DEFAULT 0
+#define CELLM_KV_F16 1
+#define CELLM_KV_F32 2
+#define CELLM_ACTIVATIONS_DEFAULT 0
+#define CELLM_ACTIVATIONS_I8 1  /* 8 bits a token group, integer sums */
+#define CELLM_ACTIVATIONS_F32 2 /* the slow float path: the oracle */
+
+typedef struct cellm_engine_options {
+  uint32_t struct_size;
+  int32_t threads;           /* 0: the cores that this process may use */
+  uint64_t memory_bytes;     /* budget of everything but mapped weights; 0: no limit */
+  uint32_t context_tokens;   /* of one session; 0: the model's limit, or what the budget allows */
+  int32_t kv;                /* CELLM_KV_... */
+  int32_t activations;       /* CELLM_ACTIVATIONS_... */
+  uint32_t chunk_tokens;     /* most tokens of one sequence in a step; 0: 512 */
+  uint32_t step_tokens;      /* most tokens of a step; 0: chunk_tokens */
+  uint32_t logit_rows;       /* most rows of logits of a step; 0: 32 */
+  uint32_t page_tokens;      /* tokens of a cache page, a multiple of 16; 0: 32 */
+  uint32_t max_pages;        /* most cache pages; 0: by memory_bytes */
+  uint32_t max_sessions;     /* 0: 64 */
+  uint32_t reserved;
+  cellm_text kernels;        /* tier by name ("scalar", "avx2", ...); not given: the best */
+  cellm_allocate_fn allocate;/* both or neither */
+  cellm_free_fn release;
+  void* allocator_user;
+} cellm_engine_options;
+#define CELLM_ENGINE_OPTIONS_INIT \
+  {sizeof(cellm_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0, 0, 0}
+
+/* Binds the model's weights (the first time) and makes an engine for them.
+ *   UNSUPPORTED, NOT_FOUND, CORRUPT  a configuration or tensor of the model (message: which)
+ *   INVALID_ARGUMENT  an option      OUT_OF_RANGE  context beyond the model's
+ *   OUT_OF_MEMORY     does not fit the budget */
+CELLM_API cellm_status cellm_engine_open(cellm_model* model, const cellm_engine_options* options,
+                                         cellm_engine** out, cellm_error* error);
+CELLM_API void cellm_engine_close(cellm_engine* engine);
+
+/* Bytes by class. Weights count only when they were copied out of the file. */
+typedef struct cellm_memory {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t weights, cache, activations, tokenizer, other;
+  uint64_t used, peak; /* of all classes together */
+} cellm_memory;
+#define CELLM_MEMORY_INIT {sizeof(cellm_memory), 0, 0, 0, 0, 0, 0, 0, 0}
+
+typedef struct cellm_engine_info {
+  uint32_t struct_size;
+  int32_t threads;
+  uint32_t context_tokens; /* of one session */
+  int32_t vocabulary;
+  char kernels[32];        /* the tier in use */
+} cellm_engine_info;
+#define CELLM_ENGINE_INFO_INIT {sizeof(cellm_engine_info), 0, 0, 0, {0}}
+CELLM_API cellm_status cellm_engine_get_info(const cellm_engine* engine, cellm_engine_info* info,
+                                             cellm_error* error);
+CELLM_API cellm_status cellm_engine_get_memory(const cellm_engine* engine, cellm_memory* memory,
+                                               cellm_error* error);
+
+/* Evaluates token lists from an empty state, all of them in the same steps, and hands out logits.
+ * The result of a list does not depend on the others, on chunks or on threads. */
+#define CELLM_EVALUATE_NO_LOGITS 1u
+typedef struct cellm_token_list {
+  uint32_t struct_size;
+  uint32_t flags;          /* CELLM_EVALUATE_... */
+  const int32_t* ids;
+  size_t count;
+  uint32_t planned_tokens; /* length that the sequence is planned to reach; 0: count */
+  uint32_t reserved;
+} cellm_token_list;
+#define CELLM_TOKEN_LIST_INIT {sizeof(cellm_token_list), 0, 0, 0, 0, 0}
+/* One row: the logits after the token at `position` of list `list`. Positions of a list come in
+ * order. */
+typedef int32_t (*cellm_logits_fn)(size_t list, size_t position, const float* logits,
+                                   int32_t vocabulary, void* user);
+CELLM_API cellm_status cellm_engine_evaluate(cellm_engine* engine, const cellm_token_list* lists,
+                                             size_t list_count, cellm_logits_fn logits, void* user,
+                                             cellm_error* error);
+
+/* ---- session -------------------------------------------------------------------------------- */
+
+#define CELLM_SESSION_PLAN_FIRST_REQUEST 1u /* plan for the first request alone (its prompt and
+                                               max_tokens), not for the whole context */
+typedef struct cellm_session_options {
+  uint32_t struct_size;
+  uint32_t flags; /* CELLM_SESSION_... */
+} cellm_session_options;
+#define CELLM_SESSION_OPTIONS_INIT {sizeof(cellm_session_options), 0}
+
+CELLM_API cellm_status cellm_session_open(cellm_engine* engine,
+                                          const cellm_session_options* options,
+                                          cellm_session** out, cellm_error* error);
+CELLM_API void cellm_session_close(cellm_session* session);
+/* Forgets everything; the next request starts at position 0. */
+CELLM_API cellm_status cellm_session_clear(cellm_session* session, cellm_error* error);
+/* Tokens of the session so far, replies included. */
+CELLM_API cellm_status cellm_session_get_tokens(const cellm_session* session, int32_t* ids,
+                                                size_t capacity, size_t* count,
+                                                cellm_error* error);
+
+/* ---- request -------------------------------------------------------------------------------- */
+
+/* How tokens are chosen. A field counts when its bit is set in `given`; the others come from the
+ * model's generation config, else temperature 0.8, top_k 40 and everything else off.
+ * Order: bias, penalties, top-k, typical-p, top-p, min-p, temperature. Temperature 0 takes the
+ * largest logit. */
+#define CELLM_SAMPLING_TEMPERATURE 0x001u
+#define CELLM_SAMPLING_TOP_K 0x002u
+#define CELLM_SAMPLING_TOP_P 0x004u
+#define CELLM_SAMPLING_MIN_P 0x008u
+#define CELLM_SAMPLING_TYPICAL_P 0x010u
+#define CELLM_SAMPLING_REPETITION_PENALTY 0x020u
+#define CELLM_SAMPLING_FREQUENCY_PENALTY 0x040u
+#define CELLM_SAMPLING_PRESENCE_PENALTY 0x080u
+#define CELLM_SAMPLING_PENALTY_WINDOW 0x100u
+#define CELLM_SAMPLING_SEED 0x200u
+
+typedef struct cellm_logit_bias {
+  int32_t token_id;
+  float bias; /* <= -100 bans the token; >= 100 allows only such tokens */
+} cellm_logit_bias;
+
+typedef struct cellm_sampling {
+  uint32_t struct_size;
+  uint32_t given;           /* CELLM_SAMPLING_... */
+  float temperature;
+  int32_t top_k;            /* 0: all */
+  float top_p;
+  float min_p;
+  float typical_p;
+  float repetition_penalty;
+  float frequency_penalty;
+  float presence_penalty;
+  int32_t penalty_window;   /* last tokens, prompt included; -1: all, 0: off; default 64 */
+  uint32_t logit_bias_count;
+  const cellm_logit_bias* logit_bias;
+  uint64_t seed;            /* not given: drawn, and reported in the receipt */
+} cellm_sampling;
+#define CELLM_SAMPLING_INIT {sizeof(cellm_sampling), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+/* Fills in what the model would use, with every bit of `given` set but the seed's. */
+CELLM_API cellm_status cellm_model_get_sampling(const cellm_model* model, cellm_sampling* sampling,
+                                                cellm_error* error);
+
+#define CELLM_REQUEST_IGNORE_END 1u    /* end ids do not end the reply */
+#define CELLM_REQUEST_PROMPT_ONLY 2u   /* evaluate the prompt, produce nothing */
+#define CELLM_REQUEST_PARSE_SPECIAL 4u /* submit_text: as CELLM_TOKENIZE_PARSE_SPECIAL */
+#define CELLM_REQUEST_NO_SPECIAL 8u    /* submit_text: do not add BOS and the like */
+#define CELLM_REQUEST_LOGPROBS 16u     /* report log-probabilities of the raw distribution */
+#define CELLM_REQUEST_SHOW_SPECIAL 32u /* special tokens appear in the text */
+
+typedef struct cellm_request_options {
+  uint32_t struct_size;
+  uint32_t flags;            /* CELLM_REQUEST_... */
+  uint32_t max_tokens;       /* 0: until an end or the context is full */
+  uint32_t top_logprobs;     /* with LOGPROBS: alternatives a token, at most 64 */
+  const cellm_sampling* sampling; /* null: defaults */
+  const cellm_text* stops;   /* stop strings; nothing of them reaches the caller */
+  size_t stop_count;
+  const int32_t* stop_ids;   /* beside the model's own end ids */
+  size_t stop_id_count;
+  cellm_progress_fn progress;/* of the prompt, in tokens */
+  void* progress_user;
+} cellm_request_options;
+#define CELLM_REQUEST_OPTIONS_INIT {sizeof(cellm_request_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* Start a reply. The prompt is checked here and evaluated by the first _next or _run. A session has
+ * one open request at a time; what the session has already evaluated of the same prompt is reused.
+ *   submit_tokens  ids as they are, after what the session holds
+ *   submit_text    text, tokenized by itself, after what the session holds; special tokens (BOS)
+ *                  are added only at the start of a session
+ *   submit_chat    the whole conversation; the session keeps the longest common beginning, and a
+ *                  reply's own ids wherever the template renders its text unchanged
+ * OUT_OF_RANGE: longer than the context (error has needed and available). INVALID_ARGUMENT: an
+ * empty prompt, an option, an id outside the vocabulary. BUSY: the session has an open request. */
+CELLM_API cellm_status cellm_session_submit_tokens(cellm_session* session, const int32_t* ids,
+                                                   size_t count,
+                                                   const cellm_request_options* options,
+                                                   cellm_request** out, cellm_error* error);
+CELLM_API cellm_status cellm_session_submit_text(cellm_session* session, const char* text,
+                                                 size_t text_bytes,
+                                                 const cellm_request_options* options,
+                                                 cellm_request** out, cellm_error* error);
+CELLM_API cellm_status cellm_session_submit_chat(cellm_session* session, const cellm_chat* chat,
+                                                 const cellm_request_options* options,
+                                                 cellm_request** out, cellm_error* error);
+
+#define CELLM_FINISH_NONE 0      /* not finished */
+#define CELLM_FINISH_END 1       /* an end id (it is the last token) */
+#define CELLM_FINISH_STOP 2      /* a stop string */
+#define CELLM_FINISH_LENGTH 3    /* max_tokens */
+#define CELLM_FINISH_CONTEXT 4   /* the context is full */
+#define CELLM_FINISH_CANCELLED 5
+#define CELLM_FINISH_ERROR 6
+CELLM_API const char* cellm_finish_name(int32_t finish); /* "end", "stop", ... */
+
+typedef struct cellm_logprob {
+  int32_t token_id;
+  float logprob;
+} cellm_logprob;
+
+/* One token of a reply. text is what can be shown after it: bytes of an unfinished character and
+ * of what may become a stop string are held back, so it may be empty, or hold more than this
+ * token. Pointers stay valid until the next call on the request. */
+typedef struct cellm_token {
+  uint32_t struct_size;
+  int32_t token_id;        /* -1: no further token, text held back is shown now */
+  const char* text;
+  size_t text_bytes;
+  int32_t finish;          /* CELLM_FINISH_...; NONE except in the last one */
+  float logprob;           /* with CELLM_REQUEST_LOGPROBS */
+  const cellm_logprob* top;
+  size_t top_count;
+} cellm_token;
+#define CELLM_TOKEN_INIT {sizeof(cellm_token), 0, 0, 0, 0, 0, 0, 0}
+typedef int32_t (*cellm_token_fn)(const cellm_token* token, void* user);
+
+/* Produces the next token (the first call evaluates the prompt). After the last one, whose finish
+ * is not NONE, further calls give INVALID_ARGUMENT. */
+CELLM_API cellm_status cellm_request_next(cellm_request* request, cellm_token* token,
+                                          cellm_error* error);
+/* Calls `callback` for each token until the reply ends; a non-zero return cancels. Cancelling is
+ * no error: the status is OK and the receipt says CELLM_FINISH_CANCELLED. */
+CELLM_API cellm_status cellm_request_run(cellm_request* request, cellm_token_fn callback,
+                                         void* user, cellm_error* error);
+/* Ends the reply at the next chunk or token. Any thread. The session stays usable. */
+CELLM_API void cellm_request_cancel(cellm_request* request);
+CELLM_API void cellm_request_close(cellm_request* request);
+
+/* What a reply cost. Times in nanoseconds. */
+typedef struct cellm_receipt {
+  uint32_t struct_size;
+  int32_t finish;
+  uint64_t prompt_tokens;    /* of the whole prompt, reused ones included */
+  uint64_t reused_tokens;    /* of those, already known to the session */
+  uint64_t generated_tokens; /* end id included */
+  uint64_t seed;
+  uint64_t prompt_ns;        /* evaluation of the prompt */
+  uint64_t first_token_ns;   /* from submit to the first token */
+  uint64_t decode_ns;        /* from the first to the last token */
+  double prompt_tokens_per_second;
+  double decode_tokens_per_second;
+  cellm_memory memory;       /* of the engine, at the end of the reply */
+} cellm_receipt;
+#define CELLM_RECEIPT_INIT {sizeof(cellm_receipt), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, CELLM_MEMORY_INIT}
+CELLM_API cellm_status cellm_request_get_receipt(const cellm_request* request,
+                                                 cellm_receipt* receipt, cellm_error* error);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* CELLM_CELLM_H_ */

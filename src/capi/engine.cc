@@ -1,0 +1,331 @@
+// cellm_engine: binding weights, the budget, and evaluation without sampling.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "backend/cpu_backend.h"
+#include "base/limits.h"
+#include "capi/convert_args.h"
+#include "capi/generation.h"
+#include "capi/handles.h"
+#include "kernels/kernel_table.h"
+#include "model/model.h"
+#include "platform/cores.h"
+#include "platform/thread_pool.h"
+
+namespace cellm::capi {
+namespace {
+
+constexpr uint32_t kDefaultChunkTokens = 512;
+constexpr uint32_t kDefaultLogitRows = 32;
+constexpr uint32_t kDefaultPageTokens = 32;
+constexpr uint32_t kDefaultSessions = 64;
+constexpr uint32_t kMaxSessions = 65536;
+
+Status ReadEngineOptions(const cellm_engine_options* given, cellm_engine_options* out) {
+  CELLM_RETURN_IF_ERROR(ReadSized(given, "engine options", out));
+  const auto limit = [](const char* name, uint64_t value, uint64_t most) {
+    return value <= most ? OkStatus()
+                         : InvalidArgument("%s is %llu; at most %llu is taken", name,
+                                           static_cast<unsigned long long>(value),
+                                           static_cast<unsigned long long>(most));
+  };
+  if (out->threads < 0) return InvalidArgument("threads is %d; it must be 0 or more", out->threads);
+  CELLM_RETURN_IF_ERROR(
+      limit("threads", static_cast<uint64_t>(out->threads), platform::kMaxThreads));
+  CELLM_RETURN_IF_ERROR(limit("context_tokens", out->context_tokens, limits::kMaxContext));
+  CELLM_RETURN_IF_ERROR(limit("chunk_tokens", out->chunk_tokens, limits::kMaxContext));
+  CELLM_RETURN_IF_ERROR(limit("step_tokens", out->step_tokens, limits::kMaxContext));
+  CELLM_RETURN_IF_ERROR(limit("logit_rows", out->logit_rows, limits::kMaxContext));
+  CELLM_RETURN_IF_ERROR(limit("page_tokens", out->page_tokens, limits::kMaxContext));
+  CELLM_RETURN_IF_ERROR(limit("max_sessions", out->max_sessions, kMaxSessions));
+  if (out->kv < CELLM_KV_DEFAULT || out->kv > CELLM_KV_F32) {
+    return InvalidArgument("kv is %d, which is no CELLM_KV_ constant", out->kv);
+  }
+  if (out->activations < CELLM_ACTIVATIONS_DEFAULT || out->activations > CELLM_ACTIVATIONS_F32) {
+    return InvalidArgument("activations is %d, which is no CELLM_ACTIVATIONS_ constant",
+                           out->activations);
+  }
+  if ((out->allocate == nullptr) != (out->release == nullptr)) {
+    return InvalidArgument("allocate and release must be given together");
+  }
+  return OkStatus();
+}
+
+std::shared_ptr<Budget> MakeBudget(const cellm_engine_options& options) {
+  auto budget = std::make_shared<Budget>();
+  Allocator* parent = &SystemAllocator();
+  if (options.allocate != nullptr) {
+    budget->hooks =
+        std::make_unique<HookAllocator>(options.allocate, options.release, options.allocator_user);
+    parent = budget->hooks.get();
+  }
+  const uint64_t limit = options.memory_bytes == 0 ? UINT64_MAX : options.memory_bytes;
+  budget->allocator = std::make_unique<BudgetAllocator>(*parent, limit);
+  return budget;
+}
+
+// The model's weights for these kernels and activations: those of an earlier engine when they are
+// the same, else bound now.
+Result<std::shared_ptr<BoundWeights>> BindWeights(ModelState* model, const std::string& kernels,
+                                                  ActivationMode activations, int32_t threads,
+                                                  const std::shared_ptr<Budget>& memory) {
+  CELLM_ASSIGN_OR_RETURN(const kernels::ChosenKernels chosen, kernels::ChooseKernels(kernels));
+  const std::string bound_for =
+      std::string(chosen.tier) + (activations == ActivationMode::kInt8 ? " i8" : " f32");
+  const std::lock_guard<std::mutex> lock(model->mutex);
+  if (model->bound != nullptr && model->bound->bound_for == bound_for) return model->bound;
+
+  std::unique_ptr<format::ModelFile> file = std::move(model->file);
+  if (file == nullptr) {
+    CELLM_ASSIGN_OR_RETURN(file, format::OpenModelFile(platform::SystemFiles(), model->path));
+  }
+  CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<platform::ThreadPool> pool,
+                         platform::ThreadPool::Create(threads));
+  CpuBackend backend(chosen.table, *pool, activations);
+  auto bound = std::make_shared<BoundWeights>();
+  bound->memory = memory;
+  bound->bound_for = bound_for;
+  CELLM_ASSIGN_OR_RETURN(bound->model,
+                         LoadModel(std::move(file), backend, *memory->allocator, model->log));
+  model->bound = bound;
+  return bound;
+}
+
+Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState>& model,
+                                                const cellm_engine_options& options) {
+  if (model->text_only) {
+    return InvalidArgument("%s was opened for its tokenizer only", model->path.c_str());
+  }
+  std::string_view kernels;
+  CELLM_RETURN_IF_ERROR(ReadText(options.kernels, "kernels", &kernels));
+  EngineOptions inner;
+  inner.threads = options.threads;
+  inner.kernels = kernels;
+  inner.activations = options.activations == CELLM_ACTIVATIONS_F32 ? ActivationMode::kFloat32
+                                                                   : ActivationMode::kInt8;
+  inner.kv_type = options.kv == CELLM_KV_F32 ? KvType::kF32 : KvType::kF16;
+  const auto or_default = [](uint32_t value, uint32_t otherwise) {
+    return static_cast<int32_t>(value == 0 ? otherwise : value);
+  };
+  inner.page_tokens = or_default(options.page_tokens, kDefaultPageTokens);
+  inner.context_tokens = static_cast<int32_t>(options.context_tokens);
+  inner.max_sequences = or_default(options.max_sessions, kDefaultSessions);
+  inner.log = model->log;
+
+  auto state = std::make_shared<EngineState>();
+  state->model = model;
+  state->memory = MakeBudget(options);
+  inner.allocator = state->memory->allocator.get();
+  const int32_t threads = options.threads == 0 ? platform::UsableCores() : options.threads;
+  CELLM_ASSIGN_OR_RETURN(state->weights, BindWeights(model.get(), inner.kernels, inner.activations,
+                                                     threads, state->memory));
+  const ModelInfo& info = state->weights->model->info;
+
+  // No more rows than a context can hold: a small model needs no large scratch.
+  const int32_t context = inner.context_tokens > 0 ? inner.context_tokens : info.max_context;
+  const int32_t chunk = or_default(options.chunk_tokens, kDefaultChunkTokens);
+  state->chunk_tokens = static_cast<uint32_t>(std::max(1, std::min(chunk, context)));
+  inner.chunk_rows =
+      std::max(or_default(options.step_tokens, state->chunk_tokens),
+               static_cast<int32_t>(options.step_tokens == 0 ? state->chunk_tokens : 1));
+  inner.logit_rows = std::min(or_default(options.logit_rows, kDefaultLogitRows), inner.chunk_rows);
+  if (options.max_pages > 0) {
+    // Pages of the largest group decide; the cache takes bytes.
+    inner.cache_bytes = 0;
+    for (const LayerStateSpec& layer : info.layers) {
+      if (layer.stores_kv()) {
+        inner.cache_bytes += static_cast<uint64_t>(KvBytesPerToken(layer, inner.kv_type)) *
+                             static_cast<uint64_t>(inner.page_tokens) * options.max_pages;
+      }
+    }
+  }
+  CELLM_ASSIGN_OR_RETURN(state->engine, Engine::Create(state->weights->model, inner));
+  for (const int32_t id : info.eos_ids) state->end_ids.Add(id);
+  if (model->tokenizer != nullptr && model->tokenizer->eos_id() >= 0) {
+    state->end_ids.Add(model->tokenizer->eos_id());
+  }
+  return state;
+}
+
+// ---- evaluation
+// -----------------------------------------------------------------------------------
+
+struct Evaluated {
+  const cellm_token_list* list = nullptr;
+  SequenceId sequence;
+  size_t done = 0;
+};
+
+// Frees the sequences of an evaluation, however it ends.
+class Sequences {
+ public:
+  explicit Sequences(Engine& engine) : engine_(engine) {}
+  ~Sequences() {
+    for (const Evaluated& item : items) (void)engine_.FreeSequence(item.sequence).ok();
+  }
+  Sequences(const Sequences&) = delete;
+  Sequences& operator=(const Sequences&) = delete;
+  std::vector<Evaluated> items;
+
+ private:
+  Engine& engine_;
+};
+
+Status EvaluateLists(EngineState* state, std::span<const cellm_token_list> lists,
+                     cellm_logits_fn callback, void* user) {
+  Engine& engine = *state->engine;
+  const int32_t vocabulary = engine.info().vocab_size;
+  Sequences sequences(engine);
+  for (const cellm_token_list& list : lists) {
+    const uint32_t planned =
+        list.planned_tokens == 0 ? static_cast<uint32_t>(list.count) : list.planned_tokens;
+    CELLM_ASSIGN_OR_RETURN(const SequenceId id,
+                           engine.CreateSequence(static_cast<int32_t>(planned)));
+    sequences.items.push_back({&list, id, 0});
+  }
+  const size_t most_rows = static_cast<size_t>(engine.options().chunk_rows);
+  const size_t most_logits = static_cast<size_t>(engine.options().logit_rows);
+  std::vector<StepItem> plan;
+  std::vector<size_t> owners;
+  for (;;) {
+    plan.clear();
+    owners.clear();
+    size_t rows = 0;
+    size_t logits = 0;
+    for (size_t i = 0; i < sequences.items.size(); ++i) {
+      const Evaluated& item = sequences.items[i];
+      const bool wants = (item.list->flags & CELLM_EVALUATE_NO_LOGITS) == 0;
+      size_t count = std::min<size_t>(state->chunk_tokens, item.list->count - item.done);
+      count = std::min(count, most_rows - rows);
+      if (wants) count = std::min(count, most_logits - logits);
+      if (count == 0) continue;
+      plan.push_back({item.sequence,
+                      {item.list->ids + item.done, count},
+                      wants ? LogitRows::kAll : LogitRows::kNone});
+      owners.push_back(i);
+      rows += count;
+      if (wants) logits += count;
+    }
+    if (plan.empty()) return OkStatus();
+    CELLM_ASSIGN_OR_RETURN(const StepOutput output, engine.Step(plan));
+    for (size_t p = 0; p < plan.size(); ++p) {
+      Evaluated& item = sequences.items[owners[p]];
+      const StepItemResult& result = output.items[p];
+      for (int32_t r = 0; r < result.row_count; ++r) {
+        if (callback(owners[p], item.done + static_cast<size_t>(r),
+                     output.logits.row(result.first_row + r), vocabulary, user) != 0) {
+          return Cancelled("the logits callback asked to stop");
+        }
+      }
+      item.done += plan[p].tokens.size();
+    }
+  }
+}
+
+Status CheckLists(const EngineState& state, const cellm_token_list* given, size_t count,
+                  std::vector<cellm_token_list>* lists, ErrorDetails* details) {
+  const ModelInfo& info = state.engine->info();
+  const size_t context = static_cast<size_t>(state.engine->context_tokens());
+  if (count == 0 || given == nullptr) return InvalidArgument("no token lists");
+  if (count > static_cast<size_t>(state.engine->options().max_sequences)) {
+    return OutOfRange("%zu token lists; the engine has %d sessions", count,
+                      state.engine->options().max_sequences);
+  }
+  // The caller's array has elements of its own struct size.
+  const unsigned char* at = reinterpret_cast<const unsigned char*>(given);
+  const uint32_t stride = given->struct_size;
+  for (size_t i = 0; i < count; ++i, at += stride) {
+    cellm_token_list list;
+    CELLM_RETURN_IF_ERROR(
+        ReadSized(reinterpret_cast<const cellm_token_list*>(at), "token list", &list));
+    if (list.count == 0 || list.ids == nullptr)
+      return InvalidArgument("token list %zu is empty", i);
+    if (list.count > context) {
+      *details = {CELLM_REASON_CONTEXT_LENGTH, list.count, context, {}};
+      return OutOfRange("token list %zu needs %zu tokens, the context has %zu", i, list.count,
+                        context);
+    }
+    if (list.planned_tokens > context) {
+      return OutOfRange("token list %zu plans %u tokens, the context has %zu", i,
+                        list.planned_tokens, context);
+    }
+    for (size_t k = 0; k < list.count; ++k) {
+      if (list.ids[k] < 0 || list.ids[k] >= info.vocab_size) {
+        return InvalidArgument("token list %zu: id %d is outside the vocabulary of %d", i,
+                               list.ids[k], info.vocab_size);
+      }
+    }
+    lists->push_back(list);
+  }
+  return OkStatus();
+}
+
+ErrorDetails MemoryDetails(const Status& status) {
+  ErrorDetails details;
+  if (status.code() == StatusCode::kOutOfMemory) details.reason = CELLM_REASON_MEMORY;
+  return details;
+}
+
+}  // namespace
+}  // namespace cellm::capi
+
+using cellm::InvalidArgument;
+using cellm::Result;
+using cellm::Status;
+using namespace cellm::capi;  // NOLINT: the C functions stand outside of namespaces
+
+extern "C" {
+
+cellm_status cellm_engine_open(cellm_model* model, const cellm_engine_options* options,
+                               cellm_engine** out, cellm_error* error) {
+  if (model == nullptr || out == nullptr) {
+    return Report(InvalidArgument("cellm_engine_open: model or out is null"), error);
+  }
+  cellm_engine_options known;
+  Status status = ReadEngineOptions(options, &known);
+  if (!status.ok()) return Report(status, error);
+  Result<std::shared_ptr<EngineState>> state = OpenEngine(model->state, known);
+  if (!state.ok()) return Report(state.status(), error, MemoryDetails(state.status()));
+  *out = new cellm_engine{std::move(state).value()};
+  return CELLM_OK;
+}
+
+void cellm_engine_close(cellm_engine* engine) { delete engine; }
+
+cellm_status cellm_engine_get_info(const cellm_engine* engine, cellm_engine_info* info,
+                                   cellm_error* error) {
+  if (engine == nullptr) return Report(InvalidArgument("engine is null"), error);
+  const cellm::Engine& inner = *engine->state->engine;
+  cellm_engine_info filled = CELLM_ENGINE_INFO_INIT;
+  filled.threads = inner.threads();
+  filled.context_tokens = static_cast<uint32_t>(inner.context_tokens());
+  filled.vocabulary = inner.info().vocab_size;
+  const std::string_view tier = inner.kernel_tier();
+  std::copy_n(tier.begin(), std::min(tier.size(), sizeof(filled.kernels) - 1), filled.kernels);
+  return Report(WriteSized(filled, "info", info), error);
+}
+
+cellm_status cellm_engine_get_memory(const cellm_engine* engine, cellm_memory* memory,
+                                     cellm_error* error) {
+  if (engine == nullptr) return Report(InvalidArgument("engine is null"), error);
+  cellm_memory filled;
+  FillMemory(*engine->state, &filled);
+  return Report(WriteSized(filled, "memory", memory), error);
+}
+
+cellm_status cellm_engine_evaluate(cellm_engine* engine, const cellm_token_list* lists,
+                                   size_t list_count, cellm_logits_fn logits, void* user,
+                                   cellm_error* error) {
+  if (engine == nullptr || logits == nullptr) {
+    return Report(InvalidArgument("cellm_engine_evaluate: engine or callback is null"), error);
+  }
+  std::vector<cellm_token_list> known;
+  ErrorDetails details;
+  Status status = CheckLists(*engine->state, lists, list_count, &known, &details);
+  if (!status.ok()) return Report(status, error, details);
+  status = EvaluateLists(engine->state.get(), known, logits, user);
+  return Report(status, error, MemoryDetails(status));
+}
+
+}  // extern "C"

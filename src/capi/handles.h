@@ -1,0 +1,132 @@
+#ifndef CELLM_SRC_CAPI_HANDLES_H_
+#define CELLM_SRC_CAPI_HANDLES_H_
+
+// What the opaque handles hold.
+//
+// Every handle owns a shared part, and the parts keep what they depend on alive, so that handles
+// may be closed in any order:
+//
+//   Request --> Session --> EngineState --> ModelState
+//
+// shared_ptr is used here and nowhere below: the C API promises any order of closing, and nothing
+// else in the library needs shared ownership but the loaded model itself.
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/allocator.h"
+#include "base/log.h"
+#include "capi/chat_template.h"
+#include "capi/transcript.h"
+#include "cellm/cellm.h"
+#include "engine/engine.h"
+#include "format/model_file.h"
+#include "sample/sampler.h"
+#include "sample/stop.h"
+#include "tokenizer/tokenizer.h"
+
+namespace cellm::capi {
+
+// A caller's memory hooks as an Allocator.
+class HookAllocator final : public Allocator {
+ public:
+  HookAllocator(cellm_allocate_fn allocate, cellm_free_fn release, void* user)
+      : allocate_(allocate), release_(release), user_(user) {}
+  void* Allocate(size_t bytes, size_t alignment, MemoryClass) override {
+    return bytes == 0 ? nullptr : allocate_(bytes, alignment, user_);
+  }
+  void Free(void* pointer, size_t bytes, MemoryClass) override {
+    if (pointer != nullptr) release_(pointer, bytes, user_);
+  }
+
+ private:
+  cellm_allocate_fn allocate_;
+  cellm_free_fn release_;
+  void* user_;
+};
+
+// The memory of an engine: hooks (if any) below a budget. Shared with the weights that the engine
+// had bound, which may outlive it.
+struct Budget {
+  std::unique_ptr<HookAllocator> hooks;
+  std::unique_ptr<BudgetAllocator> allocator;
+};
+
+// Weights bound to roles, and the memory that they were bound in, which must outlive them.
+struct BoundWeights {
+  std::shared_ptr<Budget> memory;
+  std::shared_ptr<const Model> model;
+  std::string bound_for;  // kernels and activations
+};
+
+struct LogTarget {
+  cellm_log_fn write = nullptr;
+  void* user = nullptr;
+};
+
+struct ModelState {
+  std::string path;
+  LogTarget log_target;
+  LogSink log;
+  int32_t weights_mode = CELLM_WEIGHTS_AUTO;
+  // Counts what the tokenizer takes; lives as long as the tokenizer.
+  BudgetAllocator tokenizer_memory{SystemAllocator(), UINT64_MAX};
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: the model has none
+  ModelTemplate chat_template;                      // only with a tokenizer
+  bool has_own_template = false;
+  sample::SamplingOptions sampling;  // the model's defaults
+  std::vector<std::string> notes;
+  bool text_only = false;  // a tokenizer without weights
+
+  // Serialises binding: engines of different threads may be the first at the same time.
+  std::mutex mutex;
+  std::unique_ptr<format::ModelFile> file;  // until the weights are bound
+  std::shared_ptr<BoundWeights> bound;
+
+  // What the configuration says, before weights are bound; 0 where it says nothing.
+  std::string model_type;
+  std::string container;
+  int32_t vocabulary = 0;
+  int32_t max_context = 0;
+  int32_t layers = 0;
+  int32_t hidden = 0;
+};
+
+struct EngineState {
+  std::shared_ptr<ModelState> model;
+  std::shared_ptr<Budget> memory;
+  std::shared_ptr<BoundWeights> weights;
+  std::unique_ptr<Engine> engine;
+  uint32_t chunk_tokens = 0;
+  sample::StopIds end_ids;  // what the file says ends a text
+};
+
+struct RequestState;
+
+struct SessionState {
+  std::shared_ptr<EngineState> engine;
+  uint32_t flags = 0;
+  bool has_sequence = false;
+  SequenceId sequence;
+  int32_t planned_tokens = 0;  // of the sequence
+  Transcript transcript;       // ids beyond the sequence's position are known but not evaluated
+  RequestState* open_request = nullptr;
+
+  ~SessionState();
+};
+
+}  // namespace cellm::capi
+
+struct cellm_model {
+  std::shared_ptr<cellm::capi::ModelState> state;
+};
+struct cellm_engine {
+  std::shared_ptr<cellm::capi::EngineState> state;
+};
+struct cellm_session {
+  std::shared_ptr<cellm::capi::SessionState> state;
+};
+
+#endif  // CELLM_SRC_CAPI_HANDLES_H_
