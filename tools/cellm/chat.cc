@@ -1,0 +1,201 @@
+// cellm chat: a conversation. The whole conversation is rendered for every turn; the session keeps
+// what it has already evaluated of it, so a turn costs its new tokens only.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "cellm/commands.h"
+#include "cellm/common.h"
+#include "cellm/line_editor.h"
+#include "json/json.h"
+
+namespace cellm::tools {
+namespace {
+
+constexpr const char* kHelp =
+    "  /help           this list\n"
+    "  /reset          forget the conversation\n"
+    "  /system TEXT    set the system message and start again\n"
+    "  /retry          another reply to the last message\n"
+    "  /stats          what the last reply cost\n"
+    "  /exit           leave (also Ctrl-D)\n"
+    "  Ctrl-C stops a reply. A line that ends in a backslash goes on in the next one.\n";
+
+struct Message {
+  std::string role;
+  std::string content;
+};
+
+struct Chat {
+  bool interactive = false;
+  bool color = false;
+  std::string system;
+  std::string template_args;
+  std::vector<Message> messages;
+  std::string last_receipt;
+  // What the callback needs.
+  std::string reply;
+  bool broken = false;
+};
+
+std::string MessagesJson(const Chat& chat) {
+  std::string out = "[";
+  const auto add = [&](const std::string& role, const std::string& content) {
+    if (out.size() > 1) out += ", ";
+    out += R"({"role": )" + json::Quote(role) + R"(, "content": )" + json::Quote(content) + "}";
+  };
+  if (!chat.system.empty()) add("system", chat.system);
+  for (const Message& message : chat.messages) add(message.role, message.content);
+  return out + "]";
+}
+
+int32_t OnToken(const cellm_token* token, void* user) {
+  Chat& chat = *static_cast<Chat*>(user);
+  const std::string_view text(token->text, token->text_bytes);
+  chat.reply += text;
+  if (!text.empty() && (!Print(text) || std::fflush(stdout) != 0)) chat.broken = true;
+  return chat.broken ? 1 : 0;
+}
+
+// One reply to the conversation as it stands; appends it. The session stays usable after an error,
+// whose message is returned.
+Status Answer(Chat* chat, cellm_session* session, const cellm_request_options& options) {
+  const std::string messages = MessagesJson(*chat);
+  cellm_chat conversation = CELLM_CHAT_INIT;
+  conversation.messages = ToText(messages);
+  conversation.template_args = ToText(chat->template_args);
+  cellm_error error = CELLM_ERROR_INIT;
+  cellm_request* pointer = nullptr;
+  if (cellm_session_submit_chat(session, &conversation, &options, &pointer, &error) != CELLM_OK) {
+    return ToStatus(error);
+  }
+  const RequestHandle request(pointer);
+  chat->reply.clear();
+  if (chat->color) Print("\x1b[36m");
+  cellm_status status = CELLM_OK;
+  {
+    const CancelOnInterrupt guard(request.get());
+    status = cellm_request_run(request.get(), OnToken, chat, &error);
+  }
+  if (chat->color) Print("\x1b[0m");
+  Print("\n");
+  std::fflush(stdout);
+  cellm_receipt receipt = CELLM_RECEIPT_INIT;
+  cellm_error ignored = CELLM_ERROR_INIT;
+  if (cellm_request_get_receipt(request.get(), &receipt, &ignored) == CELLM_OK) {
+    chat->last_receipt = ReceiptLine(receipt);
+    if (receipt.finish == CELLM_FINISH_CONTEXT) {
+      std::fprintf(stderr, "(the context of this conversation is full: /reset starts again)\n");
+    }
+  }
+  if (status != CELLM_OK) return ToStatus(error);
+  chat->messages.push_back({"assistant", chat->reply});
+  return OkStatus();
+}
+
+// A command that begins with '/'. False: leave the program. *answer: a reply is wanted.
+bool Obey(const std::string& line, Chat* chat, bool* answer) {
+  const size_t space = std::min(line.find(' '), line.size());
+  const std::string command = line.substr(0, space);
+  const std::string rest = space < line.size() ? line.substr(space + 1) : "";
+  if (command == "/exit" || command == "/quit") return false;
+  if (command == "/help") {
+    std::fputs(kHelp, stderr);
+  } else if (command == "/reset") {
+    chat->messages.clear();
+    std::fprintf(stderr, "(a new conversation)\n");
+  } else if (command == "/system") {
+    chat->system = rest;
+    chat->messages.clear();
+    std::fprintf(stderr, "(a new conversation)\n");
+  } else if (command == "/stats") {
+    std::fprintf(stderr, "%s\n",
+                 chat->last_receipt.empty() ? "(no reply yet)" : chat->last_receipt.c_str());
+  } else if (command == "/retry") {
+    if (!chat->messages.empty() && chat->messages.back().role == "assistant") {
+      chat->messages.pop_back();
+    }
+    *answer = !chat->messages.empty();
+    if (!*answer) std::fprintf(stderr, "(nothing to answer yet)\n");
+  } else {
+    std::fprintf(stderr, "(unknown command %s; /help lists them)\n", command.c_str());
+  }
+  return true;
+}
+
+Status Converse(Chat* chat, cellm_session* session, const cellm_request_options& options,
+                bool show_receipt) {
+  LineEditor editor;
+  std::string line;
+  Status last;
+  for (;;) {
+    const LineEditor::Outcome outcome = editor.Read("> ", &line);
+    if (outcome == LineEditor::Outcome::kEnd) break;
+    if (outcome == LineEditor::Outcome::kInterrupted || line.empty()) continue;
+    while (!line.empty() && line.back() == '\\') {
+      std::string more;
+      line.back() = '\n';
+      if (editor.Read(". ", &more) != LineEditor::Outcome::kLine) break;
+      line += more;
+    }
+    bool answer = true;
+    if (line[0] == '/') {
+      answer = false;
+      if (!Obey(line, chat, &answer)) break;
+    } else {
+      chat->messages.push_back({"user", line});
+    }
+    if (!answer) continue;
+    last = Answer(chat, session, options);
+    if (chat->broken) return IoError("standard output cannot be written");
+    if (!last.ok()) {
+      // The message is not part of the conversation; a script must not go on as if it were.
+      if (!chat->messages.empty()) chat->messages.pop_back();
+      if (!chat->interactive) return last;
+      (void)Fail(last);
+    } else if (show_receipt) {
+      std::fprintf(stderr, "(%s)\n", chat->last_receipt.c_str());
+    }
+  }
+  return OkStatus();
+}
+
+Status RunConversation(const Arguments& arguments) {
+  CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<SamplingFlags> sampling, ReadSampling(arguments));
+  CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<ReplyFlags> reply,
+                         ReadReply(arguments, &sampling->sampling));
+  Chat chat;
+  CELLM_ASSIGN_OR_RETURN(chat.template_args, ReadTemplateArgs(arguments));
+  chat.system = arguments.Text("system");
+  chat.interactive = isatty(STDIN_FILENO) != 0;
+  chat.color = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+
+  CELLM_ASSIGN_OR_RETURN(const LoadedModel loaded, OpenModel(arguments, true));
+  CELLM_ASSIGN_OR_RETURN(const EngineHandle engine, OpenEngine(arguments, loaded.model.get()));
+  cellm_error error = CELLM_ERROR_INIT;
+  cellm_session* pointer = nullptr;
+  if (cellm_session_open(engine.get(), nullptr, &pointer, &error) != CELLM_OK) {
+    return ToStatus(error);
+  }
+  const SessionHandle session(pointer);
+  cellm_engine_info info = CELLM_ENGINE_INFO_INIT;
+  if (cellm_engine_get_info(engine.get(), &info, &error) != CELLM_OK) return ToStatus(error);
+  if (chat.interactive && !arguments.Switch("quiet")) {
+    std::fprintf(stderr,
+                 "%s: context of %u tokens, %d threads, %s kernels. /help lists commands.\n",
+                 loaded.path.c_str(), info.context_tokens, info.threads, info.kernels);
+  }
+  return Converse(&chat, session.get(), reply->options, arguments.Switch("receipt"));
+}
+
+}  // namespace
+
+int RunChat(const Arguments& arguments) {
+  const Status status = RunConversation(arguments);
+  return status.ok() ? kExitOk : Fail(status);
+}
+
+}  // namespace cellm::tools

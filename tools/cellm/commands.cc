@@ -1,0 +1,532 @@
+// The flag tables. Parsing, --help, the manual page and the completions are all made from them.
+#include "cellm/commands.h"
+
+namespace cellm::tools {
+namespace {
+
+using enum FlagKind;
+
+constexpr Flag kModelFlags[] = {
+    {.name = "model",
+     .kind = kFile,
+     .value_name = "PATH",
+     .help = "A .cellm or .safetensors file, or a folder in Hugging Face form.",
+     .default_text = "$CELLM_MODEL, else the model that comes with cellm",
+     .short_name = 'm'},
+    {.name = "tokenizer",
+     .kind = kFile,
+     .value_name = "FILE",
+     .help = "A tokenizer.json to use instead of the model's own."},
+    {.name = "weights",
+     .kind = kChoice,
+     .value_name = "auto|map|load",
+     .help = "How weights are held: mapped from the file, or read into memory.",
+     .default_text = "auto"},
+};
+
+constexpr Flag kEngineFlags[] = {
+    {.name = "threads",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Threads that compute.",
+     .default_text = "the cores that this process may use",
+     .short_name = 't'},
+    {.name = "context",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Most tokens of a conversation, prompt and reply together.",
+     .default_text = "what the model was made for",
+     .aliases = "ctx-size"},
+    {.name = "memory",
+     .kind = kText,
+     .value_name = "SIZE",
+     .help = "Budget of everything but mapped weights, such as 256M or 1G.",
+     .default_text = "no limit"},
+    {.name = "chunk",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Most tokens of the prompt in one step. Results do not depend on it.",
+     .default_text = "512"},
+    {.name = "kv",
+     .kind = kChoice,
+     .value_name = "f16|f32",
+     .help = "How keys and values are stored.",
+     .default_text = "f16",
+     .aliases = "kv-encoding"},
+    {.name = "activations",
+     .kind = kChoice,
+     .value_name = "i8|f32",
+     .help = "Products with 8-bit activations, or the slow float path.",
+     .default_text = "i8"},
+    {.name = "kernels",
+     .kind = kText,
+     .value_name = "TIER",
+     .help = "Kernel tier by name (scalar, avx2, ...); 'cellm inspect --kernels' lists them.",
+     .default_text = "the best that this CPU has"},
+    {.name = "page-tokens",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Tokens of a cache page, a multiple of 16.",
+     .default_text = "32",
+     .aliases = "tokens-per-block"},
+    {.name = "max-pages",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Most cache pages.",
+     .default_text = "what the budget allows",
+     .aliases = "total-blocks"},
+};
+
+constexpr Flag kSamplingFlags[] = {
+    {.name = "temperature",
+     .kind = kNumber,
+     .value_name = "F",
+     .help = "0 takes the most likely token every time; higher is more varied.",
+     .default_text = "the model's, else 0.8",
+     .aliases = "temp"},
+    {.name = "top-k",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Choose among the N best; 0 for all.",
+     .default_text = "the model's, else 40"},
+    {.name = "top-p",
+     .kind = kNumber,
+     .value_name = "F",
+     .help = "Choose among the best that hold this much probability together.",
+     .default_text = "the model's, else 1"},
+    {.name = "min-p",
+     .kind = kNumber,
+     .value_name = "F",
+     .help = "Drop tokens below this share of the best one's probability.",
+     .default_text = "0"},
+    {.name = "typical-p",
+     .kind = kNumber,
+     .value_name = "F",
+     .help = "Choose among the tokens whose surprise is nearest to the expected one.",
+     .default_text = "1",
+     .aliases = "typical"},
+    {.name = "repeat-penalty",
+     .kind = kNumber,
+     .value_name = "F",
+     .help = "Above 1, makes recent tokens less likely.",
+     .default_text = "the model's, else 1",
+     .aliases = "repetition-penalty"},
+    {.name = "repeat-window",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "How many recent tokens the penalties look at; -1 for all.",
+     .default_text = "64",
+     .aliases = "repeat-last-n"},
+    {.name = "frequency-penalty",
+     .kind = kNumber,
+     .value_name = "F",
+     .help = "Subtracted from a token's logit for each time it occurs in the window.",
+     .default_text = "0"},
+    {.name = "presence-penalty",
+     .kind = kNumber,
+     .value_name = "F",
+     .help = "Subtracted once from the logit of tokens that occur in the window.",
+     .default_text = "0"},
+    {.name = "logit-bias",
+     .kind = kText,
+     .value_name = "ID=F",
+     .help = "Added to a token's logit; -100 bans it, 100 allows nothing else.",
+     .repeatable = true},
+    {.name = "seed",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Random seed; the same seed gives the same text.",
+     .default_text = "drawn and reported"},
+};
+
+constexpr Flag kReplyFlags[] = {
+    {.name = "gen",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Most tokens to produce; 0 only evaluates the prompt.",
+     .default_text = "until the model ends or the context is full",
+     .aliases = "max-tokens n-predict"},
+    {.name = "stop",
+     .kind = kText,
+     .value_name = "TEXT",
+     .help = "End the reply where this text begins.",
+     .repeatable = true},
+    {.name = "stop-tokens",
+     .kind = kText,
+     .value_name = "IDS",
+     .help = "Further token ids that end the reply, comma-separated."},
+    {.name = "stop-eos",
+     .kind = kSwitch,
+     .help = "End at the model's end tokens (--no-stop-eos goes on).",
+     .default_text = "on"},
+};
+
+constexpr Flag kTemplateFlags[] = {
+    {.name = "system", .kind = kText, .value_name = "TEXT", .help = "The system message."},
+    {.name = "chat-format",
+     .kind = kChoice,
+     .value_name = "auto|chatml|gemma|gemma4|llama3|plain",
+     .help = "How turns are written. auto: the model's own template.",
+     .default_text = "auto"},
+    {.name = "template-arg",
+     .kind = kText,
+     .value_name = "K=V",
+     .help = "A variable for the chat template; V is JSON, or text when it is not.",
+     .repeatable = true},
+    {.name = "no-think",
+     .kind = kSwitch,
+     .help = "Short for --template-arg enable_thinking=false."},
+};
+
+constexpr Flag kInferFlags[] = {
+    {.name = "prompt",
+     .kind = kText,
+     .value_name = "TEXT",
+     .help = "The prompt.",
+     .short_name = 'p'},
+    {.name = "prompt-file",
+     .kind = kFile,
+     .value_name = "FILE|-",
+     .help = "Read the prompt from a file, or from stdin.",
+     .aliases = "file",
+     .short_name = 'f'},
+    {.name = "tokens",
+     .kind = kText,
+     .value_name = "IDS|@FILE",
+     .help = "The prompt as token ids, comma-separated, or the name of a file that holds them."},
+    {.name = "seq",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "The prompt is the token ids 0 to N-1 (for timing)."},
+    {.name = "chat",
+     .kind = kSwitch,
+     .help = "The prompt is what a user says; wrap it in the model's chat template."},
+    {.name = "parse-special",
+     .kind = kSwitch,
+     .help = "Special tokens spelled out in the prompt become their ids."},
+    {.name = "max-layers",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Not supported: a model cut short computes nothing of use."},
+    {.name = "backend",
+     .kind = kChoice,
+     .value_name = "cpu",
+     .help = "Where to compute.",
+     .default_text = "cpu"},
+};
+
+constexpr Flag kInferOutputFlags[] = {
+    {.name = "logprobs",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Report log-probabilities of each token, and of the N best alternatives.",
+     .implied = "0"},
+    {.name = "show-special", .kind = kSwitch, .help = "Show special tokens in the text."},
+    {.name = "json",
+     .kind = kSwitch,
+     .help = "Print one JSON object instead of text: text, token_ids, finish, receipt."},
+    {.name = "quiet", .kind = kSwitch, .help = "No receipt on stderr.", .short_name = 'q'},
+};
+
+constexpr FlagGroup kInferGroups[] = {
+    {"prompt", kInferFlags},       {"model", kModelFlags},       {"chat", kTemplateFlags},
+    {"reply", kReplyFlags},        {"sampling", kSamplingFlags}, {"engine", kEngineFlags},
+    {"output", kInferOutputFlags},
+};
+
+constexpr Flag kChatOutputFlags[] = {
+    {.name = "receipt", .kind = kSwitch, .help = "Show counts and speed after each reply."},
+    {.name = "quiet", .kind = kSwitch, .help = "No greeting.", .short_name = 'q'},
+};
+
+constexpr FlagGroup kChatGroups[] = {
+    {"model", kModelFlags},       {"chat", kTemplateFlags}, {"reply", kReplyFlags},
+    {"sampling", kSamplingFlags}, {"engine", kEngineFlags}, {"output", kChatOutputFlags},
+};
+
+constexpr Flag kConvertFlags[] = {
+    {.name = "input",
+     .kind = kFile,
+     .value_name = "PATH",
+     .help = "A folder in Hugging Face form, or a model file.",
+     .short_name = 'i'},
+    {.name = "output",
+     .kind = kFile,
+     .value_name = "FILE",
+     .help = "The .cellm file to write. It appears under this name only when it is complete.",
+     .short_name = 'o'},
+    {.name = "dtype",
+     .kind = kChoice,
+     .value_name = "source|f16|bf16|f32",
+     .help = "Format of what is not quantised.",
+     .default_text = "source"},
+    {.name = "quantize-int8-symmetric",
+     .kind = kSwitch,
+     .help = "Weights in 8 bits with a scale a row."},
+    {.name = "quantize-int4-symmetric",
+     .kind = kSwitch,
+     .help = "Weights in 4 bits with a scale a group."},
+    {.name = "group-size",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Columns of a 4-bit group: 32, 64 or 128; 0 for a scale a row.",
+     .default_text = "32"},
+    {.name = "layout",
+     .kind = kChoice,
+     .value_name = "packed|v1",
+     .help = "packed: kernel layout. v1: plain version 1, which old readers run.",
+     .default_text = "packed"},
+    {.name = "quiet",
+     .kind = kSwitch,
+     .help = "No progress bar and no summary.",
+     .short_name = 'q'},
+};
+
+constexpr FlagGroup kConvertGroups[] = {{"options", kConvertFlags}};
+
+constexpr Flag kQuantizeFlags[] = {
+    {.name = "input", .kind = kFile, .value_name = "PATH", .help = "The model.", .short_name = 'i'},
+    {.name = "output",
+     .kind = kFile,
+     .value_name = "FILE",
+     .help = "The .cellm file to write.",
+     .short_name = 'o'},
+    {.name = "mode",
+     .kind = kChoice,
+     .value_name = "i8|i4",
+     .help = "Bits a weight.",
+     .default_text = "i4"},
+    {.name = "group-size",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Columns of a 4-bit group: 32, 64 or 128; 0 for a scale a row.",
+     .default_text = "32"},
+    {.name = "layout",
+     .kind = kChoice,
+     .value_name = "packed|v1",
+     .help = "packed: kernel layout. v1: plain version 1, which old readers run.",
+     .default_text = "packed"},
+    {.name = "quiet",
+     .kind = kSwitch,
+     .help = "No progress bar and no summary.",
+     .short_name = 'q'},
+};
+
+constexpr FlagGroup kQuantizeGroups[] = {{"options", kQuantizeFlags}};
+
+constexpr Flag kInspectFlags[] = {
+    {.name = "model",
+     .kind = kFile,
+     .value_name = "PATH",
+     .help = "The model (or give it as the argument).",
+     .default_text = "$CELLM_MODEL, else the model that comes with cellm",
+     .short_name = 'm'},
+    {.name = "verify",
+     .kind = kSwitch,
+     .help = "Read everything and compare it with the checksums in the file."},
+    {.name = "kernels",
+     .kind = kSwitch,
+     .help = "Say which kernel tiers this machine has and which one is chosen."},
+    {.name = "json", .kind = kSwitch, .help = "Print one JSON object."},
+};
+
+constexpr FlagGroup kInspectGroups[] = {{"options", kInspectFlags}};
+
+constexpr Flag kPerplexityFlags[] = {
+    {.name = "text", .kind = kFile, .value_name = "FILE", .help = "The text to predict."},
+    {.name = "window",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Tokens of a window; each starts from an empty state.",
+     .default_text = "256"},
+    {.name = "windows",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "How many windows from the start of the text; 0 for all.",
+     .default_text = "40"},
+    {.name = "json",
+     .kind = kSwitch,
+     .help = "Print {\"perplexity\", \"predicted_tokens\"} as one JSON object."},
+    {.name = "quiet", .kind = kSwitch, .help = "No progress bar.", .short_name = 'q'},
+};
+
+constexpr FlagGroup kPerplexityGroups[] = {
+    {"options", kPerplexityFlags}, {"model", kModelFlags}, {"engine", kEngineFlags}};
+
+constexpr Flag kLogitsFlags[] = {
+    {.name = "tokens",
+     .kind = kText,
+     .value_name = "IDS|@FILE",
+     .help = "Token ids, comma-separated, or the name of a file that holds them."},
+    {.name = "out",
+     .kind = kFile,
+     .value_name = "FILE",
+     .help = "The .safetensors file to write: one tensor \"logits\", float32 [tokens, vocabulary].",
+     .aliases = "output",
+     .short_name = 'o'},
+    {.name = "beside",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Run N other sequences in the same steps. Results do not depend on it.",
+     .default_text = "0"},
+    {.name = "quiet", .kind = kSwitch, .help = "No summary on stderr.", .short_name = 'q'},
+};
+
+constexpr FlagGroup kLogitsGroups[] = {
+    {"options", kLogitsFlags}, {"model", kModelFlags}, {"engine", kEngineFlags}};
+
+constexpr Flag kTokenizeFlags[] = {
+    {.name = "model",
+     .kind = kFile,
+     .value_name = "PATH",
+     .help = "A model whose tokenizer to use.",
+     .default_text = "$CELLM_MODEL, else the model that comes with cellm",
+     .short_name = 'm'},
+    {.name = "tokenizer", .kind = kFile, .value_name = "FILE", .help = "A tokenizer.json to use."},
+    {.name = "add-special",
+     .kind = kSwitch,
+     .help = "Add what the tokenizer adds around a text (BOS and the like)."},
+    {.name = "parse-special",
+     .kind = kSwitch,
+     .help = "Special tokens spelled out in the text become their ids."},
+    {.name = "decode", .kind = kSwitch, .help = "The input is ids; print the text."},
+    {.name = "skip-special", .kind = kSwitch, .help = "Leave special tokens out of the text."},
+    {.name = "jsonl",
+     .kind = kFile,
+     .value_name = "FILE|-",
+     .help =
+         "Read an object a line, with \"text\" or \"ids\"; write {\"ids\"} or {\"text\"} a line."},
+    {.name = "prompt-file",
+     .kind = kFile,
+     .value_name = "FILE|-",
+     .help = "Read the input from a file, or from stdin.",
+     .aliases = "file",
+     .short_name = 'f'},
+    {.name = "json",
+     .kind = kSwitch,
+     .help = "Print a JSON object instead of the bare ids or text."},
+};
+
+constexpr FlagGroup kTokenizeGroups[] = {{"options", kTokenizeFlags}};
+
+constexpr Flag kRenderFlags[] = {
+    {.name = "template", .kind = kFile, .value_name = "FILE", .help = "A Jinja chat template."},
+    {.name = "model",
+     .kind = kFile,
+     .value_name = "PATH",
+     .help = "A model whose template to use.",
+     .short_name = 'm'},
+    {.name = "vars",
+     .kind = kFile,
+     .value_name = "FILE|-",
+     .help = "A JSON object with messages, tools and every other variable."},
+    {.name = "now",
+     .kind = kText,
+     .value_name = "TIME",
+     .help = "What strftime_now() formats, such as 2026-01-15T09:30:00.",
+     .default_text = "the clock"},
+    {.name = "continue-final-message",
+     .kind = kSwitch,
+     .help = "Leave the last message open (also as a variable of that name, "
+             "continue_final_message)."},
+    {.name = "jsonl",
+     .kind = kFile,
+     .value_name = "FILE|-",
+     .help =
+         "Read variables, an object a line; write {\"result\"} or {\"error\", \"error_type\"} a "
+         "line. Without --template and --model a line is {\"template\", \"vars\"}."},
+};
+
+constexpr FlagGroup kRenderGroups[] = {{"options", kRenderFlags}};
+
+constexpr Flag kCommitFlags[] = {
+    {.name = "gen",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Most tokens of the message.",
+     .default_text = "80",
+     .aliases = "max-tokens"},
+};
+
+constexpr FlagGroup kCommitGroups[] = {{"options", kCommitFlags},
+                                       {"model", kModelFlags},
+                                       {"chat", kTemplateFlags},
+                                       {"sampling", kSamplingFlags},
+                                       {"engine", kEngineFlags}};
+
+constexpr Flag kHelpFlags[] = {
+    {.name = "man", .kind = kSwitch, .help = "Print the manual page, for 'man -l -'."},
+};
+
+constexpr FlagGroup kHelpGroups[] = {{"options", kHelpFlags}};
+
+constexpr Command kCommands[] = {
+    {"infer", "answer a prompt, streamed", "",
+     "Evaluates a prompt and streams what the model says next. With --chat the prompt is one turn "
+     "of a conversation; without it the text is continued as it stands.",
+     "cellm infer --chat --prompt \"What is the capital of France?\"\n"
+     "cellm infer -m models/cellm-nano-int8.cellm -p \"Once upon a time\" --gen 64 --seed 7\n"
+     "cat notes.txt | cellm infer --prompt-file - --temperature 0 --json",
+     kInferGroups, RunInfer},
+    {"chat", "talk with a model", "",
+     "A conversation in the terminal. Ctrl-C stops a reply, not the program; /help lists what else "
+     "can be typed; Ctrl-D or /exit ends. Without a terminal, each line of stdin is a message.",
+     "cellm chat\ncellm chat --system \"Answer in one sentence.\" --temperature 0", kChatGroups,
+     RunChat},
+    {"convert", "make a .cellm file of a checkpoint", "",
+     "Reads a Hugging Face folder or a model file and writes one .cellm file that holds "
+     "everything: "
+     "weights, tokenizer, chat template, generation defaults and checksums.",
+     "cellm convert -i SmolLM2-135M-Instruct -o smollm2.cellm\n"
+     "cellm convert -i nano -o nano-int8.cellm --quantize-int8-symmetric\n"
+     "cellm convert -i nano -o nano-int4.cellm --quantize-int4-symmetric --group-size 32",
+     kConvertGroups, RunConvert},
+    {"quantize", "make a smaller file of a model", "",
+     "The same as convert with a quantise flag, in the older spelling.",
+     "cellm quantize --input nano.cellm --output nano-i4.cellm --mode i4 --group-size 64",
+     kQuantizeGroups, RunQuantize},
+    {"inspect", "show what is in a model file", "[FILE]",
+     "Lists the header, the tensors with their formats and sizes, and what is odd about the file.",
+     "cellm inspect nano.cellm\ncellm inspect nano.cellm --verify\ncellm inspect --kernels",
+     kInspectGroups, RunInspect},
+    {"perplexity", "measure how well a model predicts a text", "",
+     "Encodes the text whole, cuts the ids into windows, evaluates each from an empty state and "
+     "averages the negative log-likelihood of all predictions but the first of each window.",
+     "cellm perplexity --text heldout.txt --window 256 --windows 40 --json", kPerplexityGroups,
+     RunPerplexity},
+    {"logits", "write the logits of every position", "",
+     "For checks from outside: evaluates token ids and writes the raw logits after each.",
+     "cellm logits --tokens 1,2,3 --out logits.safetensors --activations f32 --kv f32",
+     kLogitsGroups, RunLogits},
+    {"tokenize", "turn text into token ids and back", "[TEXT|IDS]",
+     "Prints the ids of a text, comma-separated, or with --decode the text of ids. Without an "
+     "argument the input is read from stdin.",
+     "cellm tokenize \"Hello world\"\ncellm tokenize --decode 9906,1917\n"
+     "cellm tokenize --tokenizer tokenizer.json --jsonl texts.jsonl --add-special",
+     kTokenizeGroups, RunTokenize},
+    {"render", "render a chat template", "", "Prints what a chat template makes of a conversation.",
+     "cellm render --template chat_template.jinja --vars conversation.json\n"
+     "cellm render --model nano.cellm --vars - --now 2026-01-15T09:30:00",
+     kRenderGroups, RunRender},
+    {"commit-message", "write a commit message for the staged changes", "",
+     "Reads a diff from stdin, or from 'git diff --cached' when stdin is a terminal, and prints a "
+     "message for it. The model is --model, else $CELLM_COMMIT_MODEL, else as for the other "
+     "commands. A diff that does not fit the context is cut, and a note says so.",
+     "git add -p && cellm commit-message\ngit diff HEAD~1 | cellm commit-message", kCommitGroups,
+     RunCommitMessage},
+    {"completions",
+     "print completions for a shell",
+     "bash|zsh|fish",
+     "",
+     "cellm completions bash > /etc/bash_completion.d/cellm",
+     {},
+     RunCompletions},
+    {"help", "show help", "[COMMAND]", "", "cellm help infer\ncellm help --man | man -l -",
+     kHelpGroups, RunHelp},
+};
+
+}  // namespace
+
+std::span<const Command> AllCommands() { return kCommands; }
+
+}  // namespace cellm::tools

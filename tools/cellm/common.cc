@@ -1,0 +1,459 @@
+#include "cellm/common.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cinttypes>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "json/json.h"
+#include "platform/file.h"
+
+namespace cellm::tools {
+namespace {
+
+constexpr uint64_t kMaxInputBytes = uint64_t{256} << 20;
+constexpr const char* kBundledName = "cellm-nano-int8.cellm";
+
+}  // namespace
+
+// ---- messages
+// -------------------------------------------------------------------------------------
+
+Status ToStatus(const cellm_error& error) {
+  std::string message = error.message;
+  if (error.kind[0] != '\0') message = std::string(error.kind) + ": " + message;
+  return Status(static_cast<StatusCode>(error.status == CELLM_OK ? CELLM_INTERNAL : error.status),
+                std::move(message));
+}
+
+int Fail(const Status& status) {
+  // One line, whatever the message has in it.
+  std::string line = status.message();
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  std::fflush(stdout);
+  std::fprintf(stderr, "cellm: %s\n", line.c_str());
+  return status.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailure;
+}
+
+void Note(bool quiet, const std::string& text) {
+  if (!quiet) std::fprintf(stderr, "%s\n", text.c_str());
+}
+
+bool Print(std::string_view text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+}
+
+int Finish(int exit_code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  std::fprintf(stderr, "cellm: standard output cannot be written\n");
+  return kExitFailure;
+}
+
+// ---- input
+// ----------------------------------------------------------------------------------------
+
+Result<std::string> ReadInput(const std::string& path) {
+  if (path != "-") return platform::SystemFiles().Read(path, kMaxInputBytes);
+  std::string text;
+  char buffer[65536];
+  size_t count = 0;
+  while ((count = std::fread(buffer, 1, sizeof(buffer), stdin)) > 0) {
+    text.append(buffer, count);
+    if (text.size() > kMaxInputBytes) {
+      return OutOfRange("standard input has more than %" PRIu64 " bytes", kMaxInputBytes);
+    }
+  }
+  if (std::ferror(stdin) != 0) return IoError("standard input cannot be read");
+  return text;
+}
+
+Result<std::vector<int32_t>> ReadTokenIds(const std::string& text) {
+  std::string list = text;
+  if (!text.empty() && text[0] == '@') {
+    CELLM_ASSIGN_OR_RETURN(list, ReadInput(text.substr(1)));
+  }
+  std::vector<int32_t> ids;
+  size_t at = 0;
+  constexpr const char* kSeparators = " ,\t\r\n[]";
+  while ((at = list.find_first_not_of(kSeparators, at)) != std::string::npos) {
+    const size_t end = std::min(list.find_first_of(kSeparators, at), list.size());
+    const std::string word = list.substr(at, end - at);
+    int64_t value = 0;
+    if (!ParseInteger(word, &value) || value < 0 || value > INT32_MAX) {
+      return InvalidArgument("token ids: '%s' is not an id", word.substr(0, 40).c_str());
+    }
+    ids.push_back(static_cast<int32_t>(value));
+    at = end;
+  }
+  return ids;
+}
+
+Result<uint64_t> ParseSize(const std::string& name, const std::string& text) {
+  double value = 0;
+  double unit = 1;
+  std::string digits = text;
+  const std::string_view units = "KMG";
+  if (!digits.empty() && (digits.back() == 'B' || digits.back() == 'b')) digits.pop_back();
+  if (!digits.empty() && (digits.back() == 'i')) digits.pop_back();
+  if (!digits.empty()) {
+    const char last = static_cast<char>(std::toupper(static_cast<unsigned char>(digits.back())));
+    const size_t power = units.find(last);
+    if (power != std::string_view::npos) {
+      unit = std::ldexp(1.0, 10 * (static_cast<int>(power) + 1));
+      digits.pop_back();
+    }
+  }
+  if (!ParseNumber(digits, &value) || !(value >= 0) || value * unit > 1e18) {
+    return InvalidArgument("--%s: '%s' is not a size such as 256M or 1G", name.c_str(),
+                           text.c_str());
+  }
+  return static_cast<uint64_t>(value * unit);
+}
+
+std::vector<std::string_view> SplitLines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+// ---- output
+// ---------------------------------------------------------------------------------------
+
+JsonObject& JsonObject::AddRaw(std::string_view key, std::string_view json) {
+  if (body_.size() > 1) body_ += ", ";
+  body_ += json::Quote(key);
+  body_ += ": ";
+  body_ += json;
+  return *this;
+}
+JsonObject& JsonObject::Add(std::string_view key, std::string_view text) {
+  return AddRaw(key, json::Quote(text));
+}
+JsonObject& JsonObject::Add(std::string_view key, int64_t value) {
+  return AddRaw(key, std::to_string(value));
+}
+JsonObject& JsonObject::Add(std::string_view key, uint64_t value) {
+  return AddRaw(key, std::to_string(value));
+}
+JsonObject& JsonObject::Add(std::string_view key, double value) {
+  return AddRaw(key, std::isfinite(value) ? StrFormat("%.9g", value) : "null");
+}
+JsonObject& JsonObject::Add(std::string_view key, bool value) {
+  return AddRaw(key, value ? "true" : "false");
+}
+
+std::string JsonIds(const std::vector<int32_t>& ids) {
+  std::string out = "[";
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i > 0) out += ", ";
+    out += std::to_string(ids[i]);
+  }
+  return out + "]";
+}
+
+// ---- model and engine from flags
+// ------------------------------------------------------------------
+
+std::string BundledModelPath() {
+  platform::FileSystem& files = platform::SystemFiles();
+  std::vector<std::string> places;
+  // Beside the binary in an installed prefix (bin/cellm, share/cellm/models), or the source tree
+  // that holds the build folder. The prefix may have been moved, so the binary's own place counts.
+  char binary[4096];
+  const ssize_t length = ::readlink("/proc/self/exe", binary, sizeof(binary));
+  if (length > 0 && static_cast<size_t>(length) < sizeof(binary)) {
+    const std::string folder =
+        platform::ParentPath(std::string_view(binary, static_cast<size_t>(length)));
+    places.push_back(folder + "/../share/cellm/models/");
+    places.push_back(folder + "/" CELLM_SOURCE_FROM_BINARY "/models/");
+  }
+  places.push_back(CELLM_SOURCE_DIR "/models/");
+  for (const std::string& place : places) {
+    if (files.IsFile(place + kBundledName)) return place + kBundledName;
+  }
+  return "";
+}
+
+Result<std::string> FindModelPath(const std::string& given) {
+  if (!given.empty()) return given;
+  const char* variable = std::getenv("CELLM_MODEL");
+  if (variable != nullptr && *variable != '\0') {
+    Note(false, std::string("model: ") + variable + " (from CELLM_MODEL)");
+    return std::string(variable);
+  }
+  const std::string bundled = BundledModelPath();
+  if (bundled.empty()) {
+    return NotFound("no model: give --model PATH or set CELLM_MODEL (the bundled %s was not found)",
+                    kBundledName);
+  }
+  Note(false, std::string("model: the bundled ") + kBundledName +
+                  " (choose another with --model or CELLM_MODEL)");
+  return bundled;
+}
+
+namespace {
+
+void WriteLog(int32_t level, cellm_text component, cellm_text text, void*) {
+  if (level < CELLM_LOG_WARNING) return;
+  std::fprintf(stderr, "%.*s: %.*s\n", static_cast<int>(component.bytes), component.data,
+               static_cast<int>(text.bytes), text.data);
+}
+
+}  // namespace
+
+Result<LoadedModel> OpenModel(const Arguments& arguments, bool has_chat_flags) {
+  CELLM_ASSIGN_OR_RETURN(const std::string path, FindModelPath(arguments.Text("model")));
+  return OpenModelAt(arguments, path, has_chat_flags);
+}
+
+Result<LoadedModel> OpenModelAt(const Arguments& arguments, const std::string& path,
+                                bool has_chat_flags) {
+  LoadedModel loaded;
+  loaded.path = path;
+  cellm_model_options options = CELLM_MODEL_OPTIONS_INIT;
+  const std::string tokenizer = arguments.Text("tokenizer");
+  const std::string weights = arguments.Text("weights", "auto");
+  const std::string format = has_chat_flags ? arguments.Text("chat-format") : "";
+  options.tokenizer = ToText(tokenizer);
+  options.chat_format = ToText(format);
+  options.weights = weights == "map"    ? CELLM_WEIGHTS_MAP
+                    : weights == "load" ? CELLM_WEIGHTS_LOAD
+                                        : CELLM_WEIGHTS_AUTO;
+  options.log = WriteLog;
+  cellm_error error = CELLM_ERROR_INIT;
+  cellm_model* model = nullptr;
+  if (cellm_model_open(loaded.path.data(), loaded.path.size(), &options, &model, &error) !=
+      CELLM_OK) {
+    return ToStatus(error);
+  }
+  loaded.model.reset(model);
+  return loaded;
+}
+
+namespace {
+
+// A count from a flag: 0 when not given. InvalidArgument outside [least, 2^31).
+Result<uint32_t> ReadCount(const Arguments& arguments, const char* name, int64_t least) {
+  if (!arguments.Has(name)) return uint32_t{0};
+  const int64_t value = arguments.Integer(name);
+  if (value < least || value > INT32_MAX) {
+    return InvalidArgument("--%s is %" PRId64 "; it must be %" PRId64 " or more", name, value,
+                           least);
+  }
+  return static_cast<uint32_t>(value);
+}
+
+}  // namespace
+
+Result<EngineHandle> OpenEngine(const Arguments& arguments, cellm_model* model,
+                                void (*adjust)(cellm_engine_options*, const Arguments&)) {
+  cellm_engine_options options = CELLM_ENGINE_OPTIONS_INIT;
+  CELLM_ASSIGN_OR_RETURN(const uint32_t threads, ReadCount(arguments, "threads", 1));
+  options.threads = static_cast<int32_t>(threads);
+  CELLM_ASSIGN_OR_RETURN(options.context_tokens, ReadCount(arguments, "context", 1));
+  CELLM_ASSIGN_OR_RETURN(options.chunk_tokens, ReadCount(arguments, "chunk", 1));
+  CELLM_ASSIGN_OR_RETURN(options.page_tokens, ReadCount(arguments, "page-tokens", 1));
+  CELLM_ASSIGN_OR_RETURN(options.max_pages, ReadCount(arguments, "max-pages", 1));
+  if (arguments.Has("memory")) {
+    CELLM_ASSIGN_OR_RETURN(options.memory_bytes, ParseSize("memory", arguments.Text("memory")));
+  }
+  if (arguments.Has("kv")) {
+    options.kv = arguments.Text("kv") == "f32" ? CELLM_KV_F32 : CELLM_KV_F16;
+  }
+  if (arguments.Has("activations")) {
+    options.activations =
+        arguments.Text("activations") == "f32" ? CELLM_ACTIVATIONS_F32 : CELLM_ACTIVATIONS_I8;
+  }
+  const std::string kernels = arguments.Text("kernels");
+  options.kernels = ToText(kernels);
+  if (adjust != nullptr) adjust(&options, arguments);
+  cellm_error error = CELLM_ERROR_INIT;
+  cellm_engine* engine = nullptr;
+  if (cellm_engine_open(model, &options, &engine, &error) != CELLM_OK) return ToStatus(error);
+  return EngineHandle(engine);
+}
+
+Result<std::unique_ptr<SamplingFlags>> ReadSampling(const Arguments& arguments) {
+  auto flags = std::make_unique<SamplingFlags>();
+  cellm_sampling& sampling = flags->sampling;
+  struct Number {
+    const char* name;
+    float* field;
+    uint32_t bit;
+    double least, most;
+    bool least_allowed;
+    const char* allowed;
+  };
+  const Number numbers[] = {
+      {"temperature", &sampling.temperature, CELLM_SAMPLING_TEMPERATURE, 0, 1e30, true,
+       "a finite number, 0 or more"},
+      {"top-p", &sampling.top_p, CELLM_SAMPLING_TOP_P, 0, 1, false, "above 0 and at most 1"},
+      {"min-p", &sampling.min_p, CELLM_SAMPLING_MIN_P, 0, 1, true, "from 0 to 1"},
+      {"typical-p", &sampling.typical_p, CELLM_SAMPLING_TYPICAL_P, 0, 1, false,
+       "above 0 and at most 1"},
+      {"repeat-penalty", &sampling.repetition_penalty, CELLM_SAMPLING_REPETITION_PENALTY, 0, 1e30,
+       false, "a finite number above 0"},
+      {"frequency-penalty", &sampling.frequency_penalty, CELLM_SAMPLING_FREQUENCY_PENALTY, -1e30,
+       1e30, true, "a finite number"},
+      {"presence-penalty", &sampling.presence_penalty, CELLM_SAMPLING_PRESENCE_PENALTY, -1e30, 1e30,
+       true, "a finite number"},
+  };
+  for (const Number& number : numbers) {
+    if (!arguments.Has(number.name)) continue;
+    const double value = arguments.Number(number.name);
+    const bool above = number.least_allowed ? value >= number.least : value > number.least;
+    if (!above || !(value <= number.most)) {
+      return InvalidArgument("--%s is %s; it must be %s", number.name,
+                             arguments.Text(number.name).c_str(), number.allowed);
+    }
+    *number.field = static_cast<float>(value);
+    sampling.given |= number.bit;
+  }
+  if (arguments.Has("top-k")) {
+    CELLM_ASSIGN_OR_RETURN(const uint32_t top_k, ReadCount(arguments, "top-k", 0));
+    sampling.top_k = static_cast<int32_t>(top_k);
+    sampling.given |= CELLM_SAMPLING_TOP_K;
+  }
+  if (arguments.Has("repeat-window")) {
+    CELLM_ASSIGN_OR_RETURN(const uint32_t window, ReadCount(arguments, "repeat-window", -1));
+    sampling.penalty_window = static_cast<int32_t>(window);  // -1 comes back as -1
+    sampling.given |= CELLM_SAMPLING_PENALTY_WINDOW;
+  }
+  if (arguments.Has("seed")) {
+    sampling.seed = static_cast<uint64_t>(arguments.Integer("seed"));
+    sampling.given |= CELLM_SAMPLING_SEED;
+  }
+  for (const std::string& text : arguments.All("logit-bias")) {
+    const size_t split = text.find_first_of("=:");
+    int64_t id = 0;
+    double bias = 0;
+    if (split == std::string::npos || !ParseInteger(text.substr(0, split), &id) || id < 0 ||
+        id > INT32_MAX || !ParseNumber(text.substr(split + 1), &bias) || std::isnan(bias)) {
+      return InvalidArgument("--logit-bias: '%s' is not ID=NUMBER", text.c_str());
+    }
+    flags->bias.push_back({static_cast<int32_t>(id), static_cast<float>(bias)});
+  }
+  sampling.logit_bias = flags->bias.data();
+  sampling.logit_bias_count = static_cast<uint32_t>(flags->bias.size());
+  return flags;
+}
+
+Result<std::unique_ptr<ReplyFlags>> ReadReply(const Arguments& arguments,
+                                              const cellm_sampling* sampling) {
+  auto flags = std::make_unique<ReplyFlags>();
+  CELLM_ASSIGN_OR_RETURN(flags->options.max_tokens, ReadCount(arguments, "gen", 0));
+  if (arguments.Has("gen") && flags->options.max_tokens == 0) {
+    flags->options.flags |= CELLM_REQUEST_PROMPT_ONLY;
+  }
+  for (const std::string& stop : arguments.All("stop")) {
+    if (stop.empty()) return InvalidArgument("--stop: the text is empty");
+    flags->stops.push_back(ToText(stop));
+  }
+  CELLM_ASSIGN_OR_RETURN(flags->stop_ids, ReadTokenIds(arguments.Text("stop-tokens")));
+  if (!arguments.Switch("stop-eos", true)) flags->options.flags |= CELLM_REQUEST_IGNORE_END;
+  flags->options.stops = flags->stops.data();
+  flags->options.stop_count = flags->stops.size();
+  flags->options.stop_ids = flags->stop_ids.data();
+  flags->options.stop_id_count = flags->stop_ids.size();
+  flags->options.sampling = sampling;
+  return flags;
+}
+
+Result<std::string> ReadTemplateArgs(const Arguments& arguments) {
+  JsonObject object;
+  for (const std::string& text : arguments.All("template-arg")) {
+    const size_t split = text.find('=');
+    if (split == std::string::npos || split == 0) {
+      return InvalidArgument("--template-arg: '%s' is not NAME=VALUE", text.c_str());
+    }
+    const std::string value = text.substr(split + 1);
+    const bool is_json = json::Document::Parse(value, "value").ok();
+    object.AddRaw(text.substr(0, split), is_json ? value : json::Quote(value));
+  }
+  if (arguments.Switch("no-think")) object.Add("enable_thinking", false);
+  return object.Finish();
+}
+
+std::string ReceiptLine(const cellm_receipt& receipt) {
+  std::string line =
+      StrFormat("%" PRIu64 " tokens in (%" PRIu64 " reused), %" PRIu64 " out",
+                receipt.prompt_tokens, receipt.reused_tokens, receipt.generated_tokens);
+  if (receipt.generated_tokens > 0) {
+    line += StrFormat("; first token %.0f ms", static_cast<double>(receipt.first_token_ns) / 1e6);
+  }
+  if (receipt.generated_tokens > 1) {
+    line += StrFormat("; %.1f tokens/s", receipt.decode_tokens_per_second);
+  }
+  return line + StrFormat("; peak memory %.1f MB; seed %" PRIu64 "; %s",
+                          static_cast<double>(receipt.memory.peak) / 1e6, receipt.seed,
+                          cellm_finish_name(receipt.finish));
+}
+
+std::string ReceiptJson(const cellm_receipt& receipt) {
+  JsonObject memory;
+  memory.Add("weights", receipt.memory.weights)
+      .Add("cache", receipt.memory.cache)
+      .Add("activations", receipt.memory.activations)
+      .Add("tokenizer", receipt.memory.tokenizer)
+      .Add("other", receipt.memory.other)
+      .Add("used", receipt.memory.used)
+      .Add("peak", receipt.memory.peak);
+  JsonObject object;
+  object.Add("prompt_tokens", receipt.prompt_tokens)
+      .Add("reused_tokens", receipt.reused_tokens)
+      .Add("generated_tokens", receipt.generated_tokens)
+      .Add("seed", receipt.seed)
+      .Add("prompt_ms", static_cast<double>(receipt.prompt_ns) / 1e6)
+      .Add("first_token_ms", static_cast<double>(receipt.first_token_ns) / 1e6)
+      .Add("decode_ms", static_cast<double>(receipt.decode_ns) / 1e6)
+      .Add("prompt_tokens_per_second", receipt.prompt_tokens_per_second)
+      .Add("decode_tokens_per_second", receipt.decode_tokens_per_second)
+      .AddRaw("memory_bytes", memory.Finish());
+  return object.Finish();
+}
+
+// ---- signals
+// --------------------------------------------------------------------------------------
+
+namespace {
+
+// The request that Ctrl-C cancels. cellm_request_cancel only sets a flag, so a handler may call it.
+std::atomic<cellm_request*> interrupt_target{nullptr};
+std::atomic<bool> interrupt_seen{false};
+struct sigaction previous_action;
+
+void HandleInterrupt(int) {
+  interrupt_seen.store(true);
+  cellm_request* request = interrupt_target.load();
+  if (request != nullptr) cellm_request_cancel(request);
+}
+
+}  // namespace
+
+CancelOnInterrupt::CancelOnInterrupt(cellm_request* request) {
+  interrupt_seen.store(false);
+  interrupt_target.store(request);
+  struct sigaction action = {};
+  action.sa_handler = HandleInterrupt;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, &previous_action);
+}
+
+CancelOnInterrupt::~CancelOnInterrupt() {
+  sigaction(SIGINT, &previous_action, nullptr);
+  interrupt_target.store(nullptr);
+}
+
+bool CancelOnInterrupt::interrupted() const { return interrupt_seen.load(); }
+
+}  // namespace cellm::tools
