@@ -55,8 +55,8 @@ extern "C" {
 #define CELLM_VERSION_PATCH 0
 #define CELLM_ABI_VERSION 0 /* 0: not frozen */
 
-CELLM_API uint32_t cellm_version(void);            /* major * 10000 + minor * 100 + patch */
-CELLM_API const char* cellm_version_string(void);  /* "0.1.0" */
+CELLM_API uint32_t cellm_version(void);           /* major * 10000 + minor * 100 + patch */
+CELLM_API const char* cellm_version_string(void); /* "0.1.0" */
 CELLM_API uint32_t cellm_abi_version(void);
 
 typedef int32_t cellm_status;
@@ -83,14 +83,17 @@ CELLM_API const char* cellm_status_name(cellm_status status);
 typedef struct cellm_error {
   uint32_t struct_size;
   cellm_status status;
-  int32_t reason;     /* CELLM_REASON_... */
+  int32_t reason; /* CELLM_REASON_... */
   int32_t reserved;
-  uint64_t needed;    /* what the request would need, and what there is; 0 when unknown */
+  uint64_t needed; /* what the request would need, and what there is; 0 when unknown */
   uint64_t available;
   char kind[40];      /* template errors: the reference's name for it ("TemplateError", ...) */
   char message[1024]; /* one line naming thing, place, found and expected; ends in NUL */
 } cellm_error;
-#define CELLM_ERROR_INIT {sizeof(cellm_error), 0, 0, 0, 0, 0, {0}, {0}}
+#define CELLM_ERROR_INIT                           \
+  {                                                \
+    sizeof(cellm_error), 0, 0, 0, 0, 0, {0}, { 0 } \
+  }
 
 /* A piece of text in an options struct; null data with 0 bytes means "not given". */
 typedef struct cellm_text {
@@ -128,18 +131,18 @@ typedef int32_t (*cellm_progress_fn)(uint64_t done, uint64_t total, void* user);
 
 typedef struct cellm_model_options {
   uint32_t struct_size;
-  uint32_t flags;          /* CELLM_MODEL_... */
-  int32_t weights;         /* CELLM_WEIGHTS_... */
+  uint32_t flags;  /* CELLM_MODEL_... */
+  int32_t weights; /* CELLM_WEIGHTS_... */
   int32_t reserved;
-  cellm_text tokenizer;    /* path of a tokenizer.json to use instead of the model's own */
-  cellm_text chat_format;  /* "auto" (the model's template, else by its tokens), "chatml", "gemma",
-                              "llama3", "plain" */
-  cellm_text chat_template;/* template text to use instead of the model's own */
+  cellm_text tokenizer;     /* path of a tokenizer.json to use instead of the model's own */
+  cellm_text chat_format;   /* "auto" (the model's template, else by its tokens), "chatml", "gemma",
+                               "llama3", "plain" */
+  cellm_text chat_template; /* template text to use instead of the model's own */
   cellm_log_fn log;
   void* log_user;
 } cellm_model_options;
 #define CELLM_MODEL_OPTIONS_INIT \
-  {sizeof(cellm_model_options), 0, 0, 0, {0, 0}, {0, 0}, {0, 0}, 0, 0}
+  { sizeof(cellm_model_options), 0, 0, 0, {0, 0}, {0, 0}, {0, 0}, 0, 0 }
 
 /* Opens a model file (.cellm, .safetensors) or a folder in Hugging Face form. Reads headers and the
  * tokenizer; weights are bound when the first engine opens.
@@ -153,18 +156,19 @@ CELLM_API void cellm_model_close(cellm_model* model);
 
 typedef struct cellm_model_info {
   uint32_t struct_size;
-  int32_t vocabulary;        /* columns of logits; 0 for a tokenizer alone */
-  int32_t tokenizer_size;    /* ids that the tokenizer knows */
-  int32_t max_context;       /* tokens that the model was made for; 0 when unknown */
+  int32_t vocabulary;     /* columns of logits; 0 for a tokenizer alone */
+  int32_t tokenizer_size; /* ids that the tokenizer knows */
+  int32_t max_context;    /* tokens that the model was made for; 0 when unknown */
   int32_t layers;
   int32_t hidden;
-  int32_t bos_id;            /* -1: none */
-  int32_t has_chat_template; /* 1 when the file has one */
+  int32_t bos_id;              /* -1: none */
+  int32_t has_chat_template;   /* 1 when the file has one */
   uint64_t chat_template_hash; /* XXH3-64 of the template in use; 0 for a built-in format */
-  uint64_t parameters;       /* elements of all tensors; 0 until an engine bound them */
-  uint64_t weight_bytes;     /* as they are held; likewise */
+  uint64_t parameters;         /* elements of all tensors; 0 until an engine bound them */
+  uint64_t weight_bytes;       /* as they are held; likewise */
 } cellm_model_info;
-#define CELLM_MODEL_INFO_INIT {sizeof(cellm_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define CELLM_MODEL_INFO_INIT \
+  { sizeof(cellm_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 CELLM_API cellm_status cellm_model_get_info(const cellm_model* model, cellm_model_info* info,
                                             cellm_error* error);
 /* The same and more as one JSON object: family, end ids, generation defaults, notes. */
@@ -174,8 +178,9 @@ CELLM_API cellm_status cellm_model_get_info_json(const cellm_model* model, char*
 
 /* ---- text and ids --------------------------------------------------------------------------- */
 
-#define CELLM_TOKENIZE_ADD_SPECIAL 1u   /* what the post-processor adds: BOS, [CLS] ... */
-#define CELLM_TOKENIZE_PARSE_SPECIAL 2u /* special tokens spelled out in the text become their ids */
+#define CELLM_TOKENIZE_ADD_SPECIAL 1u /* what the post-processor adds: BOS, [CLS] ... */
+#define CELLM_TOKENIZE_PARSE_SPECIAL \
+  2u /* special tokens spelled out in the text become their ids */
 /* Ill-formed UTF-8 is replaced by U+FFFD first. */
 CELLM_API cellm_status cellm_model_tokenize(const cellm_model* model, const char* text,
                                             size_t text_bytes, uint32_t flags, int32_t* ids,
@@ -187,20 +192,24 @@ CELLM_API cellm_status cellm_model_detokenize(const cellm_model* model, const in
                                               size_t count, uint32_t flags, char* buffer,
                                               size_t capacity, size_t* bytes, cellm_error* error);
 
-#define CELLM_CHAT_CONTINUE_FINAL 1u  /* leave the last message open, so that the reply goes on in it */
-#define CELLM_CHAT_NO_PROMPT 2u       /* render without the start of the assistant's turn */
+#define CELLM_CHAT_CONTINUE_FINAL \
+  1u                            /* leave the last message open, so that the reply goes on in it */
+#define CELLM_CHAT_NO_PROMPT 2u /* render without the start of the assistant's turn */
 /* A conversation. Only text that the template itself writes becomes special tokens; what the
  * messages contain stays text. */
 typedef struct cellm_chat {
   uint32_t struct_size;
-  uint32_t flags;             /* CELLM_CHAT_... */
-  cellm_text messages;        /* JSON array of {"role", "content", ...} */
-  cellm_text tools;           /* JSON array, or not given */
-  cellm_text documents;       /* JSON array, or not given */
-  cellm_text template_args;   /* JSON object of further variables ("enable_thinking": false) */
-  cellm_text now;             /* "2026-01-15T09:30:00" for templates that ask; not given: the clock */
+  uint32_t flags;           /* CELLM_CHAT_... */
+  cellm_text messages;      /* JSON array of {"role", "content", ...} */
+  cellm_text tools;         /* JSON array, or not given */
+  cellm_text documents;     /* JSON array, or not given */
+  cellm_text template_args; /* JSON object of further variables ("enable_thinking": false) */
+  cellm_text now;           /* "2026-01-15T09:30:00" for templates that ask; not given: the clock */
 } cellm_chat;
-#define CELLM_CHAT_INIT {sizeof(cellm_chat), 0, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}}
+#define CELLM_CHAT_INIT                                             \
+  {                                                                 \
+    sizeof(cellm_chat), 0, {0, 0}, {0, 0}, {0, 0}, {0, 0}, { 0, 0 } \
+  }
 
 /* The conversation as text. INVALID_ARGUMENT: JSON that is not what is said above, or the template
  * raised an error (error.kind says which, error.message is what it said). */
@@ -236,25 +245,25 @@ CELLM_API cellm_status cellm_template_render(const char* source, size_t source_b
 
 typedef struct cellm_engine_options {
   uint32_t struct_size;
-  int32_t threads;           /* 0: the cores that this process may use */
-  uint64_t memory_bytes;     /* budget of everything but mapped weights; 0: no limit */
-  uint32_t context_tokens;   /* of one session; 0: the model's limit, or what the budget allows */
-  int32_t kv;                /* CELLM_KV_... */
-  int32_t activations;       /* CELLM_ACTIVATIONS_... */
-  uint32_t chunk_tokens;     /* most tokens of one sequence in a step; 0: 512 */
-  uint32_t step_tokens;      /* most tokens of a step; 0: chunk_tokens */
-  uint32_t logit_rows;       /* most rows of logits of a step; 0: 32 */
-  uint32_t page_tokens;      /* tokens of a cache page, a multiple of 16; 0: 32 */
-  uint32_t max_pages;        /* most cache pages; 0: by memory_bytes */
-  uint32_t max_sessions;     /* 0: 64 */
+  int32_t threads;         /* 0: the cores that this process may use */
+  uint64_t memory_bytes;   /* budget of everything but mapped weights; 0: no limit */
+  uint32_t context_tokens; /* of one session; 0: the model's limit, or what the budget allows */
+  int32_t kv;              /* CELLM_KV_... */
+  int32_t activations;     /* CELLM_ACTIVATIONS_... */
+  uint32_t chunk_tokens;   /* most tokens of one sequence in a step; 0: 512 */
+  uint32_t step_tokens;    /* most tokens of a step; 0: chunk_tokens */
+  uint32_t logit_rows;     /* most rows of logits of a step; 0: 32 */
+  uint32_t page_tokens;    /* tokens of a cache page, a multiple of 16; 0: 32 */
+  uint32_t max_pages;      /* most cache pages; 0: by memory_bytes */
+  uint32_t max_sessions;   /* 0: 64 */
   uint32_t reserved;
-  cellm_text kernels;        /* tier by name ("scalar", "avx2", ...); not given: the best */
-  cellm_allocate_fn allocate;/* both or neither */
+  cellm_text kernels;         /* tier by name ("scalar", "avx2", ...); not given: the best */
+  cellm_allocate_fn allocate; /* both or neither */
   cellm_free_fn release;
   void* allocator_user;
 } cellm_engine_options;
 #define CELLM_ENGINE_OPTIONS_INIT \
-  {sizeof(cellm_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0, 0, 0}
+  { sizeof(cellm_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0, 0, 0 }
 
 /* Binds the model's weights (the first time) and makes an engine for them.
  *   UNSUPPORTED, NOT_FOUND, CORRUPT  a configuration or tensor of the model (message: which)
@@ -271,16 +280,20 @@ typedef struct cellm_memory {
   uint64_t weights, cache, activations, tokenizer, other;
   uint64_t used, peak; /* of all classes together */
 } cellm_memory;
-#define CELLM_MEMORY_INIT {sizeof(cellm_memory), 0, 0, 0, 0, 0, 0, 0, 0}
+#define CELLM_MEMORY_INIT \
+  { sizeof(cellm_memory), 0, 0, 0, 0, 0, 0, 0, 0 }
 
 typedef struct cellm_engine_info {
   uint32_t struct_size;
   int32_t threads;
   uint32_t context_tokens; /* of one session */
   int32_t vocabulary;
-  char kernels[32];        /* the tier in use */
+  char kernels[32]; /* the tier in use */
 } cellm_engine_info;
-#define CELLM_ENGINE_INFO_INIT {sizeof(cellm_engine_info), 0, 0, 0, {0}}
+#define CELLM_ENGINE_INFO_INIT                \
+  {                                           \
+    sizeof(cellm_engine_info), 0, 0, 0, { 0 } \
+  }
 CELLM_API cellm_status cellm_engine_get_info(const cellm_engine* engine, cellm_engine_info* info,
                                              cellm_error* error);
 CELLM_API cellm_status cellm_engine_get_memory(const cellm_engine* engine, cellm_memory* memory,
@@ -291,13 +304,14 @@ CELLM_API cellm_status cellm_engine_get_memory(const cellm_engine* engine, cellm
 #define CELLM_EVALUATE_NO_LOGITS 1u
 typedef struct cellm_token_list {
   uint32_t struct_size;
-  uint32_t flags;          /* CELLM_EVALUATE_... */
+  uint32_t flags; /* CELLM_EVALUATE_... */
   const int32_t* ids;
   size_t count;
   uint32_t planned_tokens; /* length that the sequence is planned to reach; 0: count */
   uint32_t reserved;
 } cellm_token_list;
-#define CELLM_TOKEN_LIST_INIT {sizeof(cellm_token_list), 0, 0, 0, 0, 0}
+#define CELLM_TOKEN_LIST_INIT \
+  { sizeof(cellm_token_list), 0, 0, 0, 0, 0 }
 /* One row: the logits after the token at `position` of list `list`. Positions of a list come in
  * order. */
 typedef int32_t (*cellm_logits_fn)(size_t list, size_t position, const float* logits,
@@ -308,24 +322,25 @@ CELLM_API cellm_status cellm_engine_evaluate(cellm_engine* engine, const cellm_t
 
 /* ---- session -------------------------------------------------------------------------------- */
 
-#define CELLM_SESSION_PLAN_FIRST_REQUEST 1u /* plan for the first request alone (its prompt and
-                                               max_tokens), not for the whole context */
+#define CELLM_SESSION_PLAN_FIRST_REQUEST                 \
+  1u /* plan for the first request alone (its prompt and \
+        max_tokens), not for the whole context */
 typedef struct cellm_session_options {
   uint32_t struct_size;
   uint32_t flags; /* CELLM_SESSION_... */
 } cellm_session_options;
-#define CELLM_SESSION_OPTIONS_INIT {sizeof(cellm_session_options), 0}
+#define CELLM_SESSION_OPTIONS_INIT \
+  { sizeof(cellm_session_options), 0 }
 
 CELLM_API cellm_status cellm_session_open(cellm_engine* engine,
-                                          const cellm_session_options* options,
-                                          cellm_session** out, cellm_error* error);
+                                          const cellm_session_options* options, cellm_session** out,
+                                          cellm_error* error);
 CELLM_API void cellm_session_close(cellm_session* session);
 /* Forgets everything; the next request starts at position 0. */
 CELLM_API cellm_status cellm_session_clear(cellm_session* session, cellm_error* error);
 /* Tokens of the session so far, replies included. */
 CELLM_API cellm_status cellm_session_get_tokens(const cellm_session* session, int32_t* ids,
-                                                size_t capacity, size_t* count,
-                                                cellm_error* error);
+                                                size_t capacity, size_t* count, cellm_error* error);
 
 /* ---- request -------------------------------------------------------------------------------- */
 
@@ -351,21 +366,22 @@ typedef struct cellm_logit_bias {
 
 typedef struct cellm_sampling {
   uint32_t struct_size;
-  uint32_t given;           /* CELLM_SAMPLING_... */
+  uint32_t given; /* CELLM_SAMPLING_... */
   float temperature;
-  int32_t top_k;            /* 0: all */
+  int32_t top_k; /* 0: all */
   float top_p;
   float min_p;
   float typical_p;
   float repetition_penalty;
   float frequency_penalty;
   float presence_penalty;
-  int32_t penalty_window;   /* last tokens, prompt included; -1: all, 0: off; default 64 */
+  int32_t penalty_window; /* last tokens, prompt included; -1: all, 0: off; default 64 */
   uint32_t logit_bias_count;
   const cellm_logit_bias* logit_bias;
-  uint64_t seed;            /* not given: drawn, and reported in the receipt */
+  uint64_t seed; /* not given: drawn, and reported in the receipt */
 } cellm_sampling;
-#define CELLM_SAMPLING_INIT {sizeof(cellm_sampling), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define CELLM_SAMPLING_INIT \
+  { sizeof(cellm_sampling), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* Fills in what the model would use, with every bit of `given` set but the seed's. */
 CELLM_API cellm_status cellm_model_get_sampling(const cellm_model* model, cellm_sampling* sampling,
                                                 cellm_error* error);
@@ -379,18 +395,19 @@ CELLM_API cellm_status cellm_model_get_sampling(const cellm_model* model, cellm_
 
 typedef struct cellm_request_options {
   uint32_t struct_size;
-  uint32_t flags;            /* CELLM_REQUEST_... */
-  uint32_t max_tokens;       /* 0: until an end or the context is full */
-  uint32_t top_logprobs;     /* with LOGPROBS: alternatives a token, at most 64 */
+  uint32_t flags;                 /* CELLM_REQUEST_... */
+  uint32_t max_tokens;            /* 0: until an end or the context is full */
+  uint32_t top_logprobs;          /* with LOGPROBS: alternatives a token, at most 64 */
   const cellm_sampling* sampling; /* null: defaults */
-  const cellm_text* stops;   /* stop strings; nothing of them reaches the caller */
+  const cellm_text* stops;        /* stop strings; nothing of them reaches the caller */
   size_t stop_count;
-  const int32_t* stop_ids;   /* beside the model's own end ids */
+  const int32_t* stop_ids; /* beside the model's own end ids */
   size_t stop_id_count;
-  cellm_progress_fn progress;/* of the prompt, in tokens */
+  cellm_progress_fn progress; /* of the prompt, in tokens */
   void* progress_user;
 } cellm_request_options;
-#define CELLM_REQUEST_OPTIONS_INIT {sizeof(cellm_request_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define CELLM_REQUEST_OPTIONS_INIT \
+  { sizeof(cellm_request_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Start a reply. The prompt is checked here and evaluated by the first _next or _run. A session has
  * one open request at a time; what the session has already evaluated of the same prompt is reused.
@@ -413,11 +430,11 @@ CELLM_API cellm_status cellm_session_submit_chat(cellm_session* session, const c
                                                  const cellm_request_options* options,
                                                  cellm_request** out, cellm_error* error);
 
-#define CELLM_FINISH_NONE 0      /* not finished */
-#define CELLM_FINISH_END 1       /* an end id (it is the last token) */
-#define CELLM_FINISH_STOP 2      /* a stop string */
-#define CELLM_FINISH_LENGTH 3    /* max_tokens */
-#define CELLM_FINISH_CONTEXT 4   /* the context is full */
+#define CELLM_FINISH_NONE 0    /* not finished */
+#define CELLM_FINISH_END 1     /* an end id (it is the last token) */
+#define CELLM_FINISH_STOP 2    /* a stop string */
+#define CELLM_FINISH_LENGTH 3  /* max_tokens */
+#define CELLM_FINISH_CONTEXT 4 /* the context is full */
 #define CELLM_FINISH_CANCELLED 5
 #define CELLM_FINISH_ERROR 6
 CELLM_API const char* cellm_finish_name(int32_t finish); /* "end", "stop", ... */
@@ -432,15 +449,16 @@ typedef struct cellm_logprob {
  * token. Pointers stay valid until the next call on the request. */
 typedef struct cellm_token {
   uint32_t struct_size;
-  int32_t token_id;        /* -1: no further token, text held back is shown now */
+  int32_t token_id; /* -1: no further token, text held back is shown now */
   const char* text;
   size_t text_bytes;
-  int32_t finish;          /* CELLM_FINISH_...; NONE except in the last one */
-  float logprob;           /* with CELLM_REQUEST_LOGPROBS */
+  int32_t finish; /* CELLM_FINISH_...; NONE except in the last one */
+  float logprob;  /* with CELLM_REQUEST_LOGPROBS */
   const cellm_logprob* top;
   size_t top_count;
 } cellm_token;
-#define CELLM_TOKEN_INIT {sizeof(cellm_token), 0, 0, 0, 0, 0, 0, 0}
+#define CELLM_TOKEN_INIT \
+  { sizeof(cellm_token), 0, 0, 0, 0, 0, 0, 0 }
 typedef int32_t (*cellm_token_fn)(const cellm_token* token, void* user);
 
 /* Produces the next token (the first call evaluates the prompt). After the last one, whose finish
@@ -463,14 +481,15 @@ typedef struct cellm_receipt {
   uint64_t reused_tokens;    /* of those, already known to the session */
   uint64_t generated_tokens; /* end id included */
   uint64_t seed;
-  uint64_t prompt_ns;        /* evaluation of the prompt */
-  uint64_t first_token_ns;   /* from submit to the first token */
-  uint64_t decode_ns;        /* from the first to the last token */
+  uint64_t prompt_ns;      /* evaluation of the prompt */
+  uint64_t first_token_ns; /* from submit to the first token */
+  uint64_t decode_ns;      /* from the first to the last token */
   double prompt_tokens_per_second;
   double decode_tokens_per_second;
-  cellm_memory memory;       /* of the engine, at the end of the reply */
+  cellm_memory memory; /* of the engine, at the end of the reply */
 } cellm_receipt;
-#define CELLM_RECEIPT_INIT {sizeof(cellm_receipt), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, CELLM_MEMORY_INIT}
+#define CELLM_RECEIPT_INIT \
+  { sizeof(cellm_receipt), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, CELLM_MEMORY_INIT }
 CELLM_API cellm_status cellm_request_get_receipt(const cellm_request* request,
                                                  cellm_receipt* receipt, cellm_error* error);
 

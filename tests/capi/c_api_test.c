@@ -10,23 +10,23 @@
 
 static int failures = 0;
 
-#define CHECK(condition)                                                          \
-  do {                                                                            \
-    if (!(condition)) {                                                           \
-      printf("%s:%d: %s is false\n", __FILE__, __LINE__, #condition);             \
-      ++failures;                                                                 \
-    }                                                                             \
+#define CHECK(condition)                                              \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      printf("%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
+      ++failures;                                                     \
+    }                                                                 \
   } while (0)
-#define CHECK_OK(call)                                                            \
-  do {                                                                            \
-    cellm_error check_error = CELLM_ERROR_INIT;                                   \
-    cellm_error* const e = &check_error;                                          \
-    const cellm_status check_status = (call);                                     \
-    if (check_status != CELLM_OK) {                                               \
-      printf("%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call,                    \
-             cellm_status_name(check_status), check_error.message);               \
-      ++failures;                                                                 \
-    }                                                                             \
+#define CHECK_OK(call)                                                                          \
+  do {                                                                                          \
+    cellm_error check_error = CELLM_ERROR_INIT;                                                 \
+    cellm_error* const e = &check_error;                                                        \
+    const cellm_status check_status = (call);                                                   \
+    if (check_status != CELLM_OK) {                                                             \
+      printf("%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call, cellm_status_name(check_status), \
+             check_error.message);                                                              \
+      ++failures;                                                                               \
+    }                                                                                           \
   } while (0)
 
 typedef struct Reply {
@@ -148,7 +148,8 @@ static void TestText(cellm_model* model) {
   }
 }
 
-/* users.md row 46, 47: a template error says what it is; bos_token that a model lacks is undefined. */
+/* users.md row 46, 47: a template error says what it is; bos_token that a model lacks is undefined.
+ */
 static void TestTemplates(cellm_model* model) {
   char text[256];
   size_t bytes = 0;
@@ -255,8 +256,7 @@ static void TestRequests(cellm_model* model) {
   /* users.md rows 28, 29: a prompt that does not fit says needed and available. */
   CHECK(cellm_session_submit_tokens(session, ids, 33, &how, &request, &error) ==
         CELLM_OUT_OF_RANGE);
-  CHECK(error.reason == CELLM_REASON_CONTEXT_LENGTH && error.needed == 33 &&
-        error.available == 32);
+  CHECK(error.reason == CELLM_REASON_CONTEXT_LENGTH && error.needed == 33 && error.available == 32);
   CHECK(cellm_session_submit_tokens(session, ids, 0, &how, &request, &error) ==
         CELLM_INVALID_ARGUMENT);
   ids[3] = 1 << 30;

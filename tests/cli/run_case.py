@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 300
 
 
 def parse(path):
