@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "backend/backend.h"
+#include "backend/linear_observer.h"
 #include "backend/measure_backend.h"
 #include "base/allocator.h"
 #include "base/status.h"
@@ -34,6 +35,8 @@ class CpuBackend final : public Backend {
   // without. OutOfMemory leaves the old scratch.
   Status Reserve(const ScratchNeeds& needs, Allocator& allocator);
   uint64_t scratch_bytes() const;
+  // Shows every product's inputs to `observer` (null: to nobody), which is borrowed.
+  void set_observer(LinearObserver* observer) { observer_ = observer; }
 
   Result<Weight> Prepare(const Matrix& matrix, WeightUse use, Allocator& allocator) override;
   void Embed(const Weight& table, std::span<const int32_t> tokens, float scale, Rows out) override;
@@ -101,6 +104,7 @@ class CpuBackend final : public Backend {
   const kernels::KernelTable& kernels_;
   platform::ThreadPool& pool_;
   ActivationMode mode_;
+  LinearObserver* observer_ = nullptr;
   std::unique_ptr<Scratch> scratch_;
 };
 

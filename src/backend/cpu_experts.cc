@@ -124,6 +124,18 @@ void CpuBackend::ExpertBlock(Rows x, const ExpertSpec& spec, const Routing& rout
     std::memcpy(gathered.row(i), x.row(row_begin + order[i] / top_k),
                 static_cast<size_t>(x.cols) * sizeof(float));
   }
+  // `rows`, sorted by expert, go to `weights` (and `others`, which share them).
+  const auto observe = [&](Rows rows, std::span<const Weight> weights,
+                           std::span<const Weight> others) {
+    for (int32_t e = 0; e < experts; ++e) {
+      const int32_t first = expert_begin[e];
+      const uint8_t* const sources[] = {weights[static_cast<size_t>(e)].source.data.data(),
+                                        others[static_cast<size_t>(e)].source.data.data()};
+      observer_->Observe({rows.row(first), expert_begin[e + 1] - first, rows.cols, rows.stride},
+                         sources);
+    }
+  };
+  if (observer_ != nullptr) observe(gathered, spec.gate, spec.up);
   const bool packed = mode_ == ActivationMode::kInt8;
   if (packed && spec.gate[0].kind == WeightKind::kPacked) QuantiseInput(gathered);
   const auto blocks = [&](int32_t e, const auto& body) {
@@ -148,6 +160,7 @@ void CpuBackend::ExpertBlock(Rows x, const ExpertSpec& spec, const Routing& rout
       }
     });
   });
+  if (observer_ != nullptr) observe(inner, spec.down, spec.down);
   if (packed && spec.down[0].kind == WeightKind::kPacked) QuantiseInput(inner);
   ExpertTasks(spec.down, expert_begin, [&](int32_t e, int32_t begin, int32_t end, int32_t worker) {
     blocks(e, [&](int32_t i, int32_t tokens) {

@@ -5,6 +5,7 @@
 // kernels add up each output in an order of its own that no cut can change.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "backend/cpu_scratch.h"
 
@@ -121,6 +122,11 @@ void CpuBackend::Product(const Weight& weight, const float* bias, Rows x, int32_
 }
 
 void CpuBackend::Linear(Rows x, std::span<const LinearPart> parts) {
+  if (observer_ != nullptr) {
+    std::vector<const uint8_t*> sources;
+    for (const LinearPart& part : parts) sources.push_back(part.weight->source.data.data());
+    observer_->Observe(x, sources);
+  }
   bool quantised = false;
   for (const LinearPart& part : parts) {
     quantised = quantised || part.weight->kind == WeightKind::kPacked;
@@ -166,6 +172,11 @@ void CpuBackend::Products(Rows x, std::span<const LinearPart> parts) {
 
 void CpuBackend::GatedLinear(Rows x, const LinearPart& gate, const LinearPart& up,
                              Activation activation, Rows out) {
+  if (observer_ != nullptr) {
+    const uint8_t* const sources[] = {gate.weight->source.data.data(),
+                                      up.weight->source.data.data()};
+    observer_->Observe(x, sources);
+  }
   Scratch& s = *scratch_;
   if (mode_ == ActivationMode::kInt8 &&
       (gate.weight->kind == WeightKind::kPacked || up.weight->kind == WeightKind::kPacked)) {

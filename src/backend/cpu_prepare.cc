@@ -72,6 +72,7 @@ Result<Weight> RowsOf(const Weight& weight, int32_t begin, int32_t count) {
   part.rows = count;
   part.cols = weight.cols;
   part.dense_format = weight.dense_format;
+  part.source.data = weight.source.data;  // which tensor it is of
   if (weight.kind == WeightKind::kDense) {
     part.dense = weight.dense + static_cast<size_t>(begin) * static_cast<size_t>(weight.cols) *
                                     DenseBytes(weight.dense_format);

@@ -27,7 +27,7 @@ struct Weight {
   Format dense_format = Format::kF32;  // kDense
   const uint8_t* dense = nullptr;      // kDense: row-major, aligned to its element
   kernels::PackedTiles tiles{};        // kPacked
-  Matrix source;                       // kLookup; also what the others were made from
+  Matrix source;  // kLookup; also what the others were made from (of a part: `data` of the whole)
   Array<uint8_t> owned;
 
   bool exists() const { return kind != WeightKind::kNone; }

@@ -64,6 +64,7 @@ struct Engine::Impl {
   kernels::ChosenKernels kernels;
   std::unique_ptr<platform::ThreadPool> pool;
   std::unique_ptr<CpuBackend> backend;
+  std::unique_ptr<InputStatistics> inputs;
   Allocator* allocator = nullptr;
   std::unique_ptr<SequenceCache> cache;
   std::vector<Slot> slots;
@@ -226,6 +227,14 @@ Result<std::unique_ptr<Engine>> Engine::Finish(std::unique_ptr<Impl> impl_in,
 
 int32_t Engine::threads() const { return impl_->pool->threads(); }
 std::string_view Engine::kernel_tier() const { return impl_->kernels.tier; }
+void Engine::CollectInputs(uint64_t max_bytes) {
+  impl_->inputs = std::make_unique<InputStatistics>(*model_->file, impl_->kernels.table,
+                                                    *impl_->pool, *impl_->allocator, max_bytes);
+  impl_->backend->set_observer(impl_->inputs.get());
+}
+
+const InputStatistics* Engine::inputs() const { return impl_->inputs.get(); }
+
 const CacheStats& Engine::cache_stats() const { return impl_->cache->stats(); }
 void Engine::CheckInvariants() const { impl_->cache->CheckInvariants(); }
 

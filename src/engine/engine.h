@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "backend/cpu_backend.h"
+#include "backend/input_statistics.h"
 #include "backend/rows.h"
 #include "backend/step_context.h"
 #include "base/allocator.h"
@@ -110,6 +111,11 @@ class Engine {
   //   OutOfRange       past the context (message: needed and available), too many rows or logits
   //   OutOfMemory      pages cannot be had (message: needed and available)
   Result<StepOutput> Step(std::span<const StepItem> items);
+
+  // From now on every step adds to statistics of the matrices' inputs, for calibration: slower, and
+  // up to `max_bytes` of memory. Null before.
+  void CollectInputs(uint64_t max_bytes);
+  const InputStatistics* inputs() const;
 
   const CacheStats& cache_stats() const;
   // Aborts when pages, tables and counts disagree. For tests.

@@ -177,6 +177,11 @@ Status ReadOwnKeys(std::string_view text, json::Value header, const std::string&
     model->owned_texts.push_back(std::make_unique<std::string>(json::Serialize(quantization)));
     model->quantization_json = *model->owned_texts.back();
   }
+  const json::Value quality = header.Find("cellm_quality");
+  if (quality.has_value()) {
+    model->owned_texts.push_back(std::make_unique<std::string>(json::Serialize(quality)));
+    model->quality_json = *model->owned_texts.back();
+  }
   return OkStatus();
 }
 

@@ -5,27 +5,27 @@
 //
 // Which tensors are quantised: linear matrices (attention, MLP, others), the embedding table and
 // the head. Norms, biases, convolutions, recurrence parameters, expert routers and the towers of
-// multimodal models stay as floats. Weights that the source already holds as integers are packed
-// without loss, whatever scheme is asked for: quantising twice only loses.
+// multimodal models stay as floats. Float weights that are ternary already (every row, or group, is
+// -s, 0 or s) are found and stored in two bits without loss when quantising was asked for.
 //
-// Memory: a tile of 16 rows at a time; with ConvertLayout::kV1 also the scales of one matrix.
+// Weights that the source already holds as integers are packed without loss. A scheme of fewer bits
+// than they have is refused unless `requantize` is set; one of as many or more changes nothing.
+//
+// Memory: a tile of 16 rows at a time; with a calibration two or three cols x cols matrices; with
+// ConvertLayout::kV1 also the scales of one matrix.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "format/calibration.h"
 #include "format/model_file.h"
+#include "format/quant_recipe.h"
 #include "platform/file.h"
 #include "tensor/plain_formats.h"
 
 namespace cellm::format {
-
-// How the matrices of one role are stored.
-struct QuantScheme {
-  int32_t bits = 0;   // 0: floats; 2 to 6 or 8
-  int32_t group = 0;  // columns that share a scale; 0: the whole row
-};
 
 enum class ConvertLayout {
   kKernel,  // our dtype names, checksums, texts inside
@@ -44,9 +44,17 @@ struct ConvertOptions {
   // Of the floats: kF32, kF16, kBF16; kCount: each as in the source (kV1: always kF16).
   Format dtype = Format::kCount;
   QuantScheme attention, mlp, embedding, head;  // other matrices: as attention
+  QuantRecipe recipe;                           // comes before the four above
   ConvertLayout layout = ConvertLayout::kKernel;
-  bool text_only = false;  // leave out the towers of a multimodal model
-  std::string version;     // of the program, for the file's header
+  // What is known of the matrices' inputs, borrowed; null: nothing, weights are rounded one by one.
+  const Calibration* calibration = nullptr;
+  double damping = 0.01;  // see error_feedback.h
+  int sweeps = 2;         // likewise
+  bool requantize = false;
+  bool keep_description = false;  // the source's own account of its quantisation is copied
+  std::string quality_json;       // an object for the file's ledger (docs/format.md), or empty
+  bool text_only = false;         // leave out the towers of a multimodal model
+  std::string version;            // of the program, for the file's header
   ConvertProgress progress;
 };
 
@@ -68,16 +76,23 @@ struct RoleReport {
 struct ConvertReport {
   RoleReport roles[static_cast<int>(TensorRole::kCount)];
   uint64_t file_bytes = 0;
-  FloatLosses losses;              // of conversions between float formats
+  FloatLosses losses;        // of conversions between float formats
+  int64_t uncalibrated = 0;  // tensors quantised without knowing inputs, though some are known
   std::vector<std::string> notes;  // what a user should know
   double BitsPerWeight() const;    // over all tensors
 };
 
+// "attention", "mlp", "embedding", "head", "other matrices", "kept".
 const char* RoleName(TensorRole role);
 // By the tensor's name and rank. Towers and everything that is no text matrix: kKept.
 TensorRole RoleOf(std::string_view name, size_t rank);
 // Part of a vision or audio tower or of its projector.
 bool IsTowerTensor(std::string_view name);
+
+// The file that `in` is, with `quality_json` as its ledger and nothing else changed.
+//   InvalidArgument  `in` is no .cellm file of ours
+Result<ConvertReport> RewriteWithQuality(const ModelFile& in, std::string version,
+                                         std::string quality_json, platform::FileWriter* out);
 
 // Writes `in` to `out` and commits it; on failure nothing is committed.
 //   InvalidArgument  options that contradict each other

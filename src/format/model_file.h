@@ -65,6 +65,7 @@ struct ModelFile {
   // What a .cellm file of ours says about itself; empty for other files.
   std::string identity;                // 16 hex digits: hash of the header, checksums included
   std::string_view quantization_json;  // how each tensor was quantised, from what (docs/format.md)
+  std::string_view quality_json;       // what quantising cost, measured (docs/format.md)
   std::vector<std::unique_ptr<std::string>> owned_texts;  // what the views above may point to
   std::vector<std::unique_ptr<std::vector<uint8_t>>> owned_bytes;  // rewritten tensors, if any
   std::vector<std::unique_ptr<std::vector<int32_t>>> owned_orders;

@@ -7,125 +7,10 @@
 #include "base/check.h"
 #include "base/checked.h"
 #include "tensor/half.h"
+#include "tensor/quantize_group.h"
 
 namespace cellm {
 namespace {
-
-float RoundScale(ScaleType type, float scale) {
-  if (type == ScaleType::kF32) return scale;
-  const float rounded = F16ToFloat(FloatToF16(scale));
-  return std::isinf(rounded) ? std::copysign(65504.0f, scale) : rounded;
-}
-
-// The group of weights under search and what has been found best.
-struct Group {
-  const float* values;
-  const float* importance;  // or null
-  int32_t count;
-  int32_t lowest, highest;  // signed codes
-  ScaleType scale_type;
-  float best_scale = 0;
-  float best_error = 0;
-};
-
-// Adding and taking away 1.5 * 2^23 rounds a float below 2^22 to the nearest integer, ties to even,
-// in two instructions that vectorise everywhere.
-constexpr float kRounder = 12582912.0f;
-
-// The code of `value` as a float: rounded, then inside [low, high]. (Clamped first: the product
-// may be beyond any integer.)
-inline float NearestCode(float value, float inverse, float low, float high) {
-  float scaled = value * inverse;
-  scaled = scaled < low ? low : scaled;
-  scaled = scaled > high ? high : scaled;
-  return (scaled + kRounder) - kRounder;
-}
-
-// Sums over a group for one scale.
-struct Fit {
-  float error = 0;       // weighted squared error with this scale
-  float value_code = 0;  // sums for the best scale of these codes
-  float code_code = 0;
-};
-
-// Eight running sums, element i to sum i % 8, folded in a fixed tree: the same on every machine.
-template <bool kWeighted>
-Fit Measure(const Group& group, float scale) {
-  constexpr int32_t kLanes = 8;
-  float error[kLanes] = {};
-  float value_code[kLanes] = {};
-  float code_code[kLanes] = {};
-  const float inverse = 1.0f / scale;
-  const float low = static_cast<float>(group.lowest);
-  const float high = static_cast<float>(group.highest);
-  const float* values = group.values;
-  const float* importance = group.importance;
-  const auto add = [&](int32_t i, int32_t lane) {
-    const float value = values[i];
-    const float code = NearestCode(value, inverse, low, high);
-    const float difference = value - code * scale;
-    const float weight = kWeighted ? importance[i] : 1.0f;
-    error[lane] += weight * (difference * difference);
-    value_code[lane] += weight * (value * code);
-    code_code[lane] += weight * (code * code);
-  };
-  int32_t i = 0;
-  for (; i + kLanes <= group.count; i += kLanes) {
-    for (int32_t lane = 0; lane < kLanes; ++lane) add(i + lane, lane);
-  }
-  for (; i < group.count; ++i) add(i, i % kLanes);
-  for (int32_t width = kLanes / 2; width > 0; width /= 2) {
-    for (int32_t lane = 0; lane < width; ++lane) {
-      error[lane] += error[lane + width];
-      value_code[lane] += value_code[lane + width];
-      code_code[lane] += code_code[lane + width];
-    }
-  }
-  return {error[0], value_code[0], code_code[0]};
-}
-
-// Tries `scale` as it would be stored; returns the scale that is best for the codes it gives (least
-// squares), or 0 when it cannot be tried.
-float Try(Group* group, float scale) {
-  const float rounded = RoundScale(group->scale_type, scale);
-  if (rounded == 0 || !std::isfinite(1.0f / rounded)) return 0;
-  const Fit fit = group->importance == nullptr ? Measure<false>(*group, rounded)
-                                               : Measure<true>(*group, rounded);
-  // Strictly better: among equals the first candidate stays.
-  if (fit.error < group->best_error) {
-    group->best_error = fit.error;
-    group->best_scale = rounded;
-  }
-  return fit.code_code == 0 ? 0 : fit.value_code / fit.code_code;
-}
-
-float SearchScale(Group* group) {
-  float largest = 0;  // with its sign
-  float energy = 0;
-  for (int32_t i = 0; i < group->count; ++i) {
-    const float value = group->values[i];
-    if (std::fabs(value) > std::fabs(largest)) largest = value;
-    energy += (group->importance == nullptr ? 1.0f : group->importance[i]) * (value * value);
-  }
-  if (largest == 0) return 0;
-  // The error of scale 0. A candidate must beat it; very small values may not.
-  group->best_error = energy;
-  group->best_scale = 0;
-  // The largest value onto the top code, a little below it and above. With an uneven range the side
-  // with one more level (the negative one) is tried for the largest value too.
-  const float top = static_cast<float>(group->highest);
-  const float bottom = static_cast<float>(group->lowest);
-  const float steps = group->highest > 16 ? 0.01f : 0.025f;
-  for (int step = -4; step <= 12; ++step) {
-    const float shrink = 1.0f - steps * static_cast<float>(step);
-    (void)Try(group, std::fabs(largest) / top * shrink);
-    if (group->lowest != -group->highest) (void)Try(group, largest / bottom * shrink);
-  }
-  // From the best onwards: codes give a scale, the scale gives codes.
-  float scale = group->best_scale;
-  for (int round = 0; round < 3 && scale != 0; ++round) scale = Try(group, scale);
-  return group->best_scale;
-}
 
 float LargestMagnitude(const float* values, int32_t count) {
   float largest = 0;
@@ -150,28 +35,33 @@ bool IsAllFinite(const float* values, int64_t count) {
 }
 
 void QuantizeRow(const PackedLayout& layout, const float* row, const float* importance,
-                 uint8_t* codes, float* scales) {
-  CELLM_CHECK(layout.bits >= 2 && layout.zero2 == 1 << layout.bits && !layout.has_min,
-              "QuantizeRow needs a symmetric layout");
-  const int32_t zero = layout.zero2 / 2;
+                 uint8_t* codes, float* scales, float* mins) {
+  const CodeRange range = RangeOf(layout);
+  CELLM_CHECK(!layout.has_min || mins != nullptr, "a layout with mins needs a place for them");
   const int32_t group_cols = layout.group == 0 ? layout.cols : layout.group;
   for (int32_t g = 0; g < layout.groups(); ++g) {
     const int32_t begin = g * group_cols;
-    Group group{};
-    group.values = row + begin;
-    group.importance = importance == nullptr ? nullptr : importance + begin;
-    group.count = layout.cols - begin < group_cols ? layout.cols - begin : group_cols;
-    group.highest = zero - 1;
-    group.lowest = layout.bits == 8 ? -group.highest : -zero;
-    group.scale_type = layout.scale_type;
-    scales[g] = SearchScale(&group);
-    const float inverse = scales[g] == 0 ? 0.0f : 1.0f / scales[g];
-    for (int32_t i = 0; i < group.count; ++i) {
-      const float code = NearestCode(group.values[i], inverse, static_cast<float>(group.lowest),
-                                     static_cast<float>(group.highest));
-      codes[begin + i] = static_cast<uint8_t>(static_cast<int32_t>(code) + zero);
+    const int32_t count = layout.cols - begin < group_cols ? layout.cols - begin : group_cols;
+    const GroupFit fit =
+        FitGroup(range, row + begin, importance == nullptr ? nullptr : importance + begin, count);
+    for (int32_t i = begin; i < begin + count; ++i) {
+      codes[i] = static_cast<uint8_t>(NearestLevel(range, fit, row[i]) + range.zero);
     }
+    scales[g] = fit.scale;
+    if (layout.has_min) mins[g] = fit.min;
   }
+}
+
+bool TernaryScale(const float* values, int64_t count, float* scale) {
+  float magnitude = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = std::fabs(values[i]);
+    if (value == 0 || value == magnitude) continue;
+    if (magnitude != 0 || !std::isfinite(value)) return false;
+    magnitude = value;
+  }
+  *scale = magnitude;
+  return true;
 }
 
 void EncodeV1I8Row(const float* row, int32_t cols, uint8_t* codes, uint16_t* scale) {

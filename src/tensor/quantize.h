@@ -20,15 +20,18 @@ namespace cellm {
 
 bool IsAllFinite(const float* values, int64_t count);
 
-// One row of `layout.cols` floats into codes [cols] and scales [groups()] for a symmetric layout
-// (has_min false, zero2 == 2^bits) of 2 to 8 bits. Codes lie in [1, 2^bits - 1] for 8 bits and
-// [0, 2^bits - 1] below, where a negative scale lets the largest value use the extra level.
+// One row of `layout.cols` floats into codes [cols], scales [groups()] and, with has_min, mins
+// [groups()] of any packed layout (quantize_group.h says which codes are used). A group's scale and
+// min are searched for on their own and weights are rounded to the nearest level; error_feedback.h
+// does better where the inputs of the matrix are known.
 //   importance  [cols] weights of the squared errors, e.g. mean squares of a column's activations;
 //               null: all equal
-// f16 scales that would overflow are clamped to 65504. Cost: 20 passes over the row for 8 bits, 37
-// below. Any thread.
+// f16 scales that would overflow are clamped to 65504. Any thread.
 void QuantizeRow(const PackedLayout& layout, const float* row, const float* importance,
-                 uint8_t* codes, float* scales);
+                 uint8_t* codes, float* scales, float* mins = nullptr);
+
+// True when all values are -s, 0 or s; then *scale is s (0 when all are 0).
+bool TernaryScale(const float* values, int64_t count, float* scale);
 
 // Version-1 encoders. `scales` are f16 bits; a row or group of zeros has scale 1.
 //   i8  codes [cols]: round half away from zero of w / scale, scale = max|w| / 127, -127 .. 127
