@@ -78,6 +78,7 @@ void ExerciseConversion(testing::MemoryFiles& files, const ModelFile& file) {
 void ExerciseModel(std::span<const uint8_t> bytes, const std::string& path,
                    const std::string& config) {
   testing::MemoryFiles files;
+  files.poison_tails = true;
   files.files[path].assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (!config.empty()) files.files["config.json"] = config;
   auto opened = format::OpenModelFile(files, path);

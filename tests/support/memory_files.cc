@@ -86,7 +86,8 @@ class FaultyWriter final : public platform::FileWriter {
 
 }  // namespace
 
-platform::FileMapping MapBytes(std::string_view bytes, const std::string& path) {
+platform::FileMapping MapBytes(std::string_view bytes, const std::string& path,
+                               [[maybe_unused]] bool poison_tail) {
   if (bytes.empty()) return platform::FileMappingForTest::Make(nullptr, 0, path);
   // A file in memory, mapped as the real one is: pages that are released come back when touched.
   const int file = ::memfd_create("cellm-test", MFD_CLOEXEC);
@@ -98,11 +99,12 @@ platform::FileMapping MapBytes(std::string_view bytes, const std::string& path) 
   if (memory == MAP_FAILED) std::abort();
   const uint8_t* data = static_cast<const uint8_t*>(memory);
 #ifdef CELLM_TEST_ASAN
-  // The rest of the last page reads as zeros; AddressSanitizer shall see who reads it. What an
-  // earlier mapping of these pages left is lifted first.
   const size_t pages = (bytes.size() + 4095) / 4096 * 4096;
-  __asan_unpoison_memory_region(data, pages);
-  __asan_poison_memory_region(data + bytes.size(), pages - bytes.size());
+  if (poison_tail) {
+    // What an earlier mapping of these pages left is lifted first.
+    __asan_unpoison_memory_region(data, pages);
+    __asan_poison_memory_region(data + bytes.size(), pages - bytes.size());
+  }
 #endif
   return platform::FileMappingForTest::Make(data, bytes.size(), path);
 }
@@ -110,7 +112,7 @@ platform::FileMapping MapBytes(std::string_view bytes, const std::string& path) 
 Result<platform::FileMapping> MemoryFiles::Map(const std::string& path) {
   const auto found = files.find(path);
   if (found == files.end()) return NotFound("%s: no such file or directory", path.c_str());
-  return MapBytes(found->second, path);
+  return MapBytes(found->second, path, poison_tails);
 }
 
 Result<std::string> MemoryFiles::Read(const std::string& path, uint64_t max_bytes) {

@@ -18,6 +18,7 @@ namespace cellm::testing {
 class MemoryFiles final : public platform::FileSystem {
  public:
   std::map<std::string, std::string> files;
+  bool poison_tails = false;  // as MapBytes() says
 
   Result<platform::FileMapping> Map(const std::string& path) override;
   Result<std::string> Read(const std::string& path, uint64_t max_bytes) override;
@@ -27,9 +28,11 @@ class MemoryFiles final : public platform::FileSystem {
   Result<std::vector<std::string>> List(const std::string& path) override;
 };
 
-// Bytes as a mapping: of a file in memory, read-only. Under AddressSanitizer a read past the last
-// byte is found, though the page goes on.
-platform::FileMapping MapBytes(std::string_view bytes, const std::string& path);
+// Bytes as a mapping: of a file in memory, read-only. With `poison_tail`, AddressSanitizer finds
+// reads past the last byte although the page goes on; the mark outlives the mapping, so only
+// programs all of whose mappings are made here may ask for it.
+platform::FileMapping MapBytes(std::string_view bytes, const std::string& path,
+                               bool poison_tail = false);
 
 // Passes everything to `inner`, but the n-th operation that could fail (counted from 0) does fail.
 // Loop n upward until a run has no fault: then fault_happened() is false. One thread.
