@@ -21,7 +21,10 @@ constexpr const Family* kFamilies[] = {
     &kLfm2Family,           //
     &kLfm2MoeFamily,        //
     &kLlamaFamily,          //
+    &kMiniCpmFamily,        //
+    &kMinistral3Family,     //
     &kMistralFamily,        //
+    &kMobileLlmFamily,      //
     &kOlmo2Family,          //
     &kOlmo3Family,          //
     &kPhi3Family,           //

@@ -21,7 +21,10 @@ extern const Family kHunyuanFamily;        // hunyuan.cc
 extern const Family kLfm2Family;           // lfm2.cc
 extern const Family kLfm2MoeFamily;        // lfm2.cc
 extern const Family kLlamaFamily;          // llama.cc
+extern const Family kMiniCpmFamily;        // granite.cc
+extern const Family kMinistral3Family;     // llama.cc
 extern const Family kMistralFamily;        // llama.cc
+extern const Family kMobileLlmFamily;      // llama.cc
 extern const Family kOlmo2Family;          // olmo.cc
 extern const Family kOlmo3Family;          // olmo.cc
 extern const Family kPhi3Family;           // phi3.cc

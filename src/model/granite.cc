@@ -1,12 +1,16 @@
-// Granite (dense): llama with four multipliers.
+// Granite (dense) and MiniCPM: llama with multipliers.
 //
 //   h = embed[token] * embedding_multiplier
 //   layer:  h += residual_multiplier * Wo attend(rope(q), rope(k), v)     of norm(h)
 //           h += residual_multiplier * mlp(norm(h))
 //   logits = head(norm(h)) / logits_scaling
-// Scores are scaled by attention_multiplier instead of head_dim^-0.5.
+// granite: scores are scaled by attention_multiplier instead of head_dim^-0.5.
+// minicpm: the multipliers are scale_emb, scale_depth / sqrt(layers) and hidden / dim_model_base;
+// scores are scaled as usual.
 //
-// Source: the published configurations and model definition of granite 3.
+// Sources: the published configurations and model definitions of granite 3 and of MiniCPM 1, 2
+// and 4; Hu et al. 2024 (MiniCPM).
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -70,6 +74,34 @@ Status ReadConfig(json::Value object, Granite* m, ModelInfo* info) {
   return FinishConfig(config, m->sizes, {}, info);
 }
 
+Status ReadMiniCpmConfig(json::Value object, Granite* m, ModelInfo* info) {
+  Config config(object);
+  SizeDefaults defaults = kDefaults;
+  defaults.tied = true;
+  m->sizes = ReadSizes(config, defaults);
+  m->activation = config.ActivationOf("hidden_act", "silu");
+  m->attention_bias = config.Bool("attention_bias", false);
+  m->attend = m->sizes.Attend();
+  m->embedding_multiplier = static_cast<float>(config.Float("scale_emb", 1.0));
+  m->residual_multiplier = static_cast<float>(config.Float("scale_depth", 1.0) /
+                                              std::sqrt(static_cast<double>(m->sizes.layers)));
+  m->logits_scaling =
+      static_cast<float>(static_cast<double>(m->sizes.hidden) / config.Int("dim_model_base", 1));
+  config.RefuseIfPresent("sparse_config", "block-sparse attention");
+  if (config.Int("num_experts", 0, 0) > 0) {
+    config.Fail(Unsupported("config: \"num_experts\": minicpm with experts is not supported"));
+  }
+  if (!config.Bool("use_mup", true)) {
+    config.Fail(Unsupported("config: \"use_mup\": false is not supported"));
+  }
+  m->rope = ReadOneRope(config, m->sizes);
+  // The model's own code builds its table once, for the longest text that it was made for.
+  if (!m->rope.long_inv_freq.empty() && m->sizes.max_context > m->rope.long_from) {
+    m->rope.inv_freq = m->rope.long_inv_freq;
+  }
+  return FinishConfig(config, m->sizes, {}, info);
+}
+
 Status BindWeights(const LoadContext& context, Granite* m, Model* model) {
   Binder bind(context);
   bind.FindPrefix("embed_tokens");
@@ -90,12 +122,21 @@ Status BindWeights(const LoadContext& context, Granite* m, Model* model) {
   return bind.status();
 }
 
-Status Load(const LoadContext& context, Model* model) {
+using ReadFunction = Status (*)(json::Value object, Granite* m, ModelInfo* info);
+
+Status Load(const LoadContext& context, ReadFunction read, Model* model) {
   auto m = std::make_unique<Granite>();
-  CELLM_RETURN_IF_ERROR(ReadConfig(context.config, m.get(), &model->info));
+  CELLM_RETURN_IF_ERROR(read(context.config, m.get(), &model->info));
   CELLM_RETURN_IF_ERROR(BindWeights(context, m.get(), model));
   model->weights = FamilyWeights(std::move(m));
   return OkStatus();
+}
+
+Status LoadGranite(const LoadContext& context, Model* model) {
+  return Load(context, &ReadConfig, model);
+}
+Status LoadMiniCpm(const LoadContext& context, Model* model) {
+  return Load(context, &ReadMiniCpmConfig, model);
 }
 
 void Forward(const void* weights, Backend& backend, const StepContext& step) {
@@ -126,10 +167,12 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
   if (!step.logit_rows.empty()) backend.Scale(step.logits, 1.0f / m.logits_scaling);
 }
 
-constexpr std::string_view kTypes[] = {"granite"};
+constexpr std::string_view kGraniteTypes[] = {"granite"};
+constexpr std::string_view kMiniCpmTypes[] = {"minicpm"};
 
 }  // namespace
 
-constinit const Family kGraniteFamily = {"granite", kTypes, &Load, &Forward};
+constinit const Family kGraniteFamily = {"granite", kGraniteTypes, &LoadGranite, &Forward};
+constinit const Family kMiniCpmFamily = {"minicpm", kMiniCpmTypes, &LoadMiniCpm, &Forward};
 
 }  // namespace cellm

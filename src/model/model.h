@@ -44,8 +44,10 @@ struct Model;
 // How a family sees the file that it is loaded from.
 struct LoadContext {
   const format::ModelFile& file;
-  json::Value config;  // the text model's object: the root, or its text_config
-  Backend& backend;    // prepares weights
+  // The text model's object: the root, or its text_config with the wrapper's tie_word_embeddings
+  // (the text_config's own is not looked at) and quantization_config. Valid during the call.
+  json::Value config;
+  Backend& backend;  // prepares weights
   Allocator& allocator;
 };
 

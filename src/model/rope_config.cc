@@ -274,6 +274,10 @@ Result<RopeSpec> RopeFromDictionary(json::Value dictionary, Config& config,
         kind, {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate",
                "mscale", "mscale_all_dim", "attention_factor", "llama_4_scaling_beta",
                "mrope_section", "mrope_interleaved"});
+    if (!defaults.query_growth_allowed && reader.Float("llama_4_scaling_beta", 0.0) != 0.0) {
+      config.Fail(
+          Unsupported("config: rotary scaling: \"llama_4_scaling_beta\" is not supported here"));
+    }
     spec.inv_freq = ToFloat(Yarn(reader, defaults, base, spec.rotary_dim, inverse, &magnitude));
     spec.attention_factor = static_cast<float>(magnitude);
   } else if (kind == "longrope") {

@@ -21,6 +21,7 @@ struct RopeDefaults {
   // In the nested form, the key of this layer type ("full_attention"); empty: the flat form only.
   std::string_view layer_type;
   bool legacy_yarn_is_longrope = false;  // phi3
+  bool query_growth_allowed = false;     // ministral3 reads "llama_4_scaling_beta"
 };
 
 // Reads rope_scaling (old) or rope_parameters (new), rope_theta, partial_rotary_factor and
