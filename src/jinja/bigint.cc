@@ -261,7 +261,7 @@ BigInt BigInt::ShiftedLeft(size_t bits) const {
 }
 
 double BigInt::TrueDivide(const BigInt& a, const BigInt& b) {
-  if (a.is_zero()) return 0.0;
+  if (a.is_zero()) return b.negative_ ? -0.0 : 0.0;
   // Scale so that the integer quotient has at least 66 bits: 53 to keep, the rest to round by.
   const auto bits_a = static_cast<int64_t>(a.BitCount());
   const auto bits_b = static_cast<int64_t>(b.BitCount());

@@ -180,10 +180,16 @@ Result<bool> TestLower(Interpreter& in, const Value& value, const Value&) {
 Result<bool> TestUpper(Interpreter& in, const Value& value, const Value&) {
   return IsLetterCase(in, value, "isupper");
 }
-Result<bool> TestFilter(Interpreter&, const Value& value, const Value&) {
+Status NeedHashable(Interpreter& in, const Value& value) {
+  if (IsHashable(value)) return OkStatus();
+  return in.Raise(ErrorKind::kTypeError, "unhashable type: '%s'", TypeName(value));
+}
+Result<bool> TestFilter(Interpreter& in, const Value& value, const Value&) {
+  CELLM_RETURN_IF_ERROR(NeedHashable(in, value));
   return value.Is(Kind::kString) && FindFilter(BytesOf(value)) >= 0;
 }
-Result<bool> TestTest(Interpreter&, const Value& value, const Value&) {
+Result<bool> TestTest(Interpreter& in, const Value& value, const Value&) {
+  CELLM_RETURN_IF_ERROR(NeedHashable(in, value));
   return value.Is(Kind::kString) && FindTest(BytesOf(value)) >= 0;
 }
 

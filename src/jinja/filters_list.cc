@@ -126,7 +126,7 @@ Result<Value> First(Interpreter& in, const Value& value, Arguments args) {
 
 Result<Value> Last(Interpreter& in, const Value& value, Arguments args) {
   CELLM_RETURN_IF_ERROR(BindArguments(in, "last", args, {}, 0, {}));
-  if (IsSequence(value, Flavor::kGenerator) || value.Is(Kind::kUndefined)) {
+  if (IsSequence(value, Flavor::kGenerator)) {
     return in.Raise(ErrorKind::kTypeError, "'%s' object is not reversible", TypeName(value));
   }
   CELLM_ASSIGN_OR_RETURN(const ItemList list, in.Iterate(value));

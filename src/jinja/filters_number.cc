@@ -159,7 +159,7 @@ Result<Value> Round(Interpreter& in, const Value& value, Arguments args) {
       return in.RaiseMessage(ErrorKind::kOverflowError, "cannot round a number of that size");
     }
     const double whole = method == "ceil" ? std::ceil(scaled) : std::floor(scaled);
-    return Value::Float(whole / scale).WithTrust(trusted);
+    return Value::Float((whole + 0.0) / scale).WithTrust(trusted);  // -0.0 becomes 0.0
   }
   if (IsInteger(value)) {
     if (precision >= 0) return in.NewInteger(ToBigInt(value), trusted);

@@ -178,11 +178,6 @@ Result<Value> Truncate(Interpreter& in, const Value& value, Arguments args) {
   Value options[4];
   CELLM_RETURN_IF_ERROR(
       BindArguments(in, "truncate", args, {"length", "killwords", "end", "leeway"}, 0, options));
-  if (!value.Is(Kind::kString)) {
-    CELLM_ASSIGN_OR_RETURN(const int64_t length, in.Length(value));
-    if (length == 0) return value;
-    return in.Raise(ErrorKind::kTypeError, "truncate needs a string, not '%s'", TypeName(value));
-  }
   int64_t length = 255;
   int64_t leeway = 5;
   CELLM_RETURN_IF_ERROR(IntArgument(in, options[0], &length));
@@ -197,9 +192,12 @@ Result<Value> Truncate(Interpreter& in, const Value& value, Arguments args) {
     return in.Raise(ErrorKind::kRuntimeError, "expected length >= %d, got %lld",
                     static_cast<int>(end_length), static_cast<long long>(length));
   }
+  CELLM_ASSIGN_OR_RETURN(const int64_t value_length, in.Length(value));
+  if (value_length <= (length > INT64_MAX - leeway ? INT64_MAX : length + leeway)) return value;
+  if (!value.Is(Kind::kString)) {
+    return in.Raise(ErrorKind::kTypeError, "truncate needs a string, not '%s'", TypeName(value));
+  }
   const StringObject& string = AsString(value);
-  if (CharCount(string) <= (length > INT64_MAX - leeway ? INT64_MAX : length + leeway))
-    return value;
   Text out = string.text.Slice(0, ByteOffset(string, length - end_length));
   if (!in.IsTrue(options[1])) {
     const size_t blank = out.bytes().rfind(' ');
@@ -233,7 +231,12 @@ Result<Value> WordWrap(Interpreter& in, const Value& value, Arguments args) {
   CELLM_RETURN_IF_ERROR(
       BindArguments(in, "wordwrap", args,
                     {"width", "break_long_words", "wrapstring", "break_on_hyphens"}, 0, options));
-  CELLM_ASSIGN_OR_RETURN(const Value string, in.ToStringValue(value));
+  if (value.Is(Kind::kUndefined)) return in.RaiseUndefined(value);
+  if (!value.Is(Kind::kString)) {
+    return in.Raise(ErrorKind::kTypeError, "'%s' object has no attribute 'splitlines'",
+                    TypeName(value));
+  }
+  const Value& string = value;
   int64_t width = 79;
   CELLM_RETURN_IF_ERROR(IntArgument(in, options[0], &width));
   if (width <= 0) {
@@ -365,8 +368,9 @@ Result<Value> StripTags(Interpreter& in, const Value& value, Arguments args) {
 
 namespace {
 
-// Percent-encoding as urllib.parse.quote: letters, digits, "_.-~" and "/" stay.
-void AppendQuoted(const Text& text, bool keep_slash, Text* out) {
+// Percent-encoding as urllib.parse.quote: letters, digits, "_.-~" and (in a path) "/" stay; in a
+// query a blank is "+".
+void AppendQuoted(const Text& text, bool is_path, Text* out) {
   const std::string_view bytes = text.bytes();
   text.ForEachRun(0, bytes.size(), [&](size_t begin, size_t end, bool trusted) {
     std::string piece;
@@ -374,7 +378,11 @@ void AppendQuoted(const Text& text, bool keep_slash, Text* out) {
       const char c = bytes[i];
       const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                          (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-' || c == '~' ||
-                         (c == '/' && keep_slash);
+                         (c == '/' && is_path);
+      if (c == ' ' && !is_path) {
+        piece.push_back('+');
+        continue;
+      }
       piece += plain ? std::string(1, c)
                      : StrFormat("%%%02X", static_cast<unsigned>(static_cast<uint8_t>(c)));
     }
@@ -426,11 +434,17 @@ Result<Value> FileSizeFormat(Interpreter& in, const Value& value, Arguments args
   Value binary;
   CELLM_RETURN_IF_ERROR(
       BindArguments(in, "filesizeformat", args, {"binary"}, 0, std::span<Value>(&binary, 1)));
-  CELLM_ASSIGN_OR_RETURN(const Value number, Float(in, value, {}));
+  Arguments not_a_number;
+  not_a_number.positional.push_back(Value::None());
+  CELLM_ASSIGN_OR_RETURN(const Value number, Float(in, value, std::move(not_a_number)));
+  if (!number.Is(Kind::kFloat)) {
+    return in.Raise(ErrorKind::kTypeError, "could not convert %s to float", TypeName(value));
+  }
   const double size = number.real();
   const double base = in.IsTrue(binary) ? 1024 : 1000;
   if (size == 1) return in.NewString(Text("1 Byte", false));
-  if (size < base) return in.NewString(Text(StrFormat("%.0f Bytes", std::trunc(size)), false));
+  if (size < base)
+    return in.NewString(Text(StrFormat("%.0f Bytes", std::trunc(size) + 0.0), false));
   const char* prefixes = in.IsTrue(binary) ? "KMGTPEZY" : "kMGTPEZY";
   double unit = base;
   int i = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/utf8.h"
 #include "jinja/python_text.h"
@@ -108,8 +109,17 @@ Result<Text> LayFloat(Interpreter& in, const Spec& spec, double value, bool trus
     digits = FloatRepr(magnitude);
   } else {
     const bool percent = spec.type == '%';
-    const char type = percent ? 'f' : (spec.type == '\0' ? 'g' : spec.type);
-    const auto precision = static_cast<int>(spec.precision < 0 ? 6 : spec.precision);
+    auto precision = static_cast<int>(spec.precision < 0 ? 6 : spec.precision);
+    char type = percent ? 'f' : spec.type;
+    if (spec.type == 'n') type = 'g';
+    if (spec.type == '\0') {
+      // Like "g", but one digit behind the point is kept free: an exponent comes one place earlier.
+      if (precision == 0) precision = 1;
+      std::string trial(400 + static_cast<size_t>(precision), '\0');
+      std::snprintf(trial.data(), trial.size(), "%.*e", precision - 1, magnitude);
+      type = std::atoi(trial.c_str() + trial.find('e') + 1) == precision - 1 ? 'e' : 'g';
+      if (type == 'e') --precision;
+    }
     const char format[] = {'%',
                            spec.alternate ? '#' : '.',
                            spec.alternate ? '.' : '*',
@@ -123,6 +133,13 @@ Result<Text> LayFloat(Interpreter& in, const Spec& spec, double value, bool trus
     const int length = std::snprintf(digits.data(), digits.size(), format, precision, scaled);
 #pragma GCC diagnostic pop
     digits.resize(static_cast<size_t>(length));
+    if (spec.type == '\0' && type == 'e') {  // no zeros before the exponent
+      const size_t e = digits.find('e');
+      size_t keep = e;
+      while (keep > 0 && digits[keep - 1] == '0' && digits.find('.') < keep) --keep;
+      if (keep > 0 && digits[keep - 1] == '.') --keep;
+      digits.erase(keep, e - keep);
+    }
     // Python's format() without a type keeps a float a float: "1e+20" stays, "5" becomes "5.0".
     if (spec.type == '\0' && digits.find_first_of(".e") == std::string::npos) digits += ".0";
     if (percent) digits += "%";
@@ -172,7 +189,10 @@ class PercentFormatter {
       if (out.size() > in_.limits().max_string_bytes) return in_.CheckStringSize(out.size());
     }
     const bool all_used = next_ >= items_.size() || mapping_used_;
-    if (!all_used && !(args_.Is(Kind::kDict) && !IsTuple(args_))) {
+    // Whatever can be indexed and is no tuple passes for a mapping, which may stay unused.
+    const bool mapping = args_.Is(Kind::kDict) || IsList(args_) || args_.Is(Kind::kRange) ||
+                         args_.Is(Kind::kUndefined);
+    if (!all_used && !mapping) {
       return in_.RaiseMessage(ErrorKind::kTypeError,
                               "not all arguments converted during string formatting");
     }
@@ -570,6 +590,7 @@ class BraceFormatter {
     };
     const bool float_type =
         spec.type != '\0' && std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos;
+    const bool is_float = value.Is(Kind::kFloat);
     if (value.Is(Kind::kString)) {
       if ((spec.type != '\0' && spec.type != 's') || spec.align == '=' || spec.sign != '-' ||
           spec.alternate || spec.grouping != '\0') {
@@ -582,8 +603,8 @@ class BraceFormatter {
       }
       return Lay(spec, Text(), Cut(TextOf(value), spec.precision), '<');
     }
-    if (IsNumber(value) && (float_type || value.Is(Kind::kFloat))) {
-      if (spec.type != '\0' && !float_type) return unknown();
+    if (IsNumber(value) && (float_type || is_float)) {
+      if (spec.type != '\0' && spec.type != 'n' && !float_type) return unknown();
       spec.precision = std::min(spec.precision, kMaxPrecision);
       return LayFloat(in_, spec, ToDouble(value), value.trusted());
     }

@@ -54,7 +54,7 @@ constexpr std::string_view kTupleMethods[] = {"count", "index"};
 constexpr std::string_view kLoopMethods[] = {"changed", "cycle"};
 constexpr std::string_view kCyclerMethods[] = {"next", "reset"};
 constexpr std::string_view kFloatMethods[] = {"is_integer"};
-constexpr std::string_view kStringUnsafe[] = {"format_map", "maketrans", "translate"};
+constexpr std::string_view kStringUnsafe[] = {"format_map"};
 
 std::string_view FindIn(std::span<const std::string_view> names, std::string_view name) {
   const auto at = std::find(names.begin(), names.end(), name);
@@ -217,7 +217,8 @@ Result<Value> CallMethod(Interpreter& in, const MethodObject& method, Arguments 
 
 namespace {
 
-constexpr int64_t kMaxRange = 100000;  // the reference's sandbox has the same
+constexpr int64_t kMaxRange = 100000;                 // the reference's sandbox has the same
+constexpr int64_t kMaxRangeBound = int64_t{1} << 53;  // sums and products of bounds stay exact
 
 Result<Value> RangeFunction(Interpreter& in, Arguments args) {
   if (!args.named.empty()) {
@@ -232,12 +233,13 @@ Result<Value> RangeFunction(Interpreter& in, Arguments args) {
     const Value& value = args.positional[i];
     const size_t at = args.positional.size() == 1 ? 1 : i;
     if (value.Is(Kind::kUndefined)) return in.RaiseUndefined(value);
-    if (value.Is(Kind::kBigInt)) {
-      return in.RaiseMessage(ErrorKind::kOverflowError, "range() argument is too large");
-    }
-    if (!GetInt64(value, &bounds[at])) {
+    if (!IsInteger(value)) {
       return in.Raise(ErrorKind::kTypeError, "'%s' object cannot be interpreted as an integer",
                       TypeName(value));
+    }
+    if (!GetInt64(value, &bounds[at]) || bounds[at] > kMaxRangeBound ||
+        bounds[at] < -kMaxRangeBound) {
+      return in.RaiseMessage(ErrorKind::kOverflowError, "range() argument is too large");
     }
   }
   const auto [start, stop, step] = bounds;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
 #include "base/utf8.h"
 #include "jinja/interpreter.h"
 #include "jinja/python_text.h"
@@ -317,8 +318,7 @@ std::vector<Value> Characters(Interpreter& in, const StringObject& string) {
   string.text.ForEachRun(0, bytes.size(), [&](size_t begin, size_t end, bool trusted) {
     while (begin < end) {
       const size_t size = DecodeUtf8(bytes.substr(begin)).byte_count;
-      out.push_back(MakeString(Text(std::string(bytes.substr(begin, size)), trusted), in.budget(),
-                               string.markup));
+      out.push_back(MakeString(Text(std::string(bytes.substr(begin, size)), trusted), in.budget()));
       begin += size;
     }
   });
@@ -396,6 +396,9 @@ Result<Value> Interpreter::GetAttribute(const Value& object, const Value& name_v
     const RangeObject& range = AsRange(object);
     return Value::Int(name == "start" ? range.start : (name == "stop" ? range.stop : range.step));
   }
+  if (IsNumber(object) && name == "real") {
+    return object.Is(Kind::kBool) ? Value::Int(object.boolean() ? 1 : 0) : object;
+  }
   bool unsafe = false;
   const std::string_view method = FindMethod(object, name, &unsafe);
   if (unsafe || name.substr(0, 2) == "__") {
@@ -461,6 +464,7 @@ namespace {
 // Python's slice arithmetic: clamps the bounds and gives the indices start, start + step, ...
 struct SliceRange {
   int64_t start;
+  int64_t stop;
   int64_t step;
   int64_t count;
 };
@@ -477,7 +481,7 @@ SliceRange ResolveSlice(int64_t length, const int64_t* from, const int64_t* to, 
   int64_t count = 0;
   if (step > 0 && stop > start) count = (stop - start - 1) / step + 1;
   if (step < 0 && stop < start) count = (start - stop - 1) / -step + 1;
-  return {start, step, count};
+  return {start, stop, step, count};
 }
 
 }  // namespace
@@ -523,8 +527,9 @@ Result<Value> Interpreter::Slice(const Value& object, const Value& from, const V
     result->Charge(&budget_, sizeof(RangeObject));
     result->count = range.count;
     result->start = source.start + range.start * source.step;
-    result->step = source.step * (range.count > 1 ? range.step : 1);
-    result->stop = result->start + result->count * result->step;
+    // A step too large for 64 bits passes the last item at once, as any other would.
+    if (!CheckedMul(source.step, range.step, &result->step)) result->step = source.step;
+    result->stop = source.start + range.stop * source.step;
     return Value::Adopt(Kind::kRange, result);
   }
   const StringObject& string = AsString(object);

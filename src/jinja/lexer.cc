@@ -127,7 +127,12 @@ class Lexer {
     return std::string::npos;
   }
 
+  // A comment that opens at the very end of the template counts as empty, as in the reference.
   bool LexComment(size_t inside) {
+    if (inside >= source_.size()) {
+      MoveTo(source_.size());
+      return true;
+    }
     for (size_t at = inside; at < source_.size(); ++at) {
       const size_t end = MatchEnd(at, "#}", true, true);
       if (end != std::string::npos) {
@@ -153,6 +158,7 @@ class Lexer {
 
   bool LexRaw(size_t text_begin) {
     MoveTo(text_begin);
+    if (at_ >= source_.size()) return true;
     for (size_t at = source_.find("{%", at_); at != std::string::npos;
          at = source_.find("{%", at + 1)) {
       const char sign = at + 2 < source_.size() ? source_[at + 2] : '\0';

@@ -266,9 +266,7 @@ class Parser : public ParserState {
     tuple.kind = Target::Kind::kTuple;
     tuple.items.push_back(std::move(*target));
     while (SkipOperator(",")) {
-      const bool ends = IsOperator("=") || IsOperator(")") || IsNameToken("in") ||
-                        Current().kind == TokenKind::kBlockEnd;
-      if (ends) break;
+      if (IsOperator(")")) break;
       tuple.items.emplace_back();
       if (!ParseTargetItem(&tuple.items.back(), with_namespace)) return false;
     }

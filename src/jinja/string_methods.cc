@@ -92,7 +92,7 @@ std::vector<Text> SplitBlanks(const Text& text, int64_t limit, bool from_right) 
     size_t at = CountLeadingSpace(bytes);
     while (at < bytes.size()) {
       if (limit == 0) {
-        parts.push_back(text.Slice(at, TrimmedLength(bytes)));
+        parts.push_back(text.Slice(at, bytes.size()));  // blanks at the far end stay
         return parts;
       }
       size_t end = at;
@@ -110,7 +110,7 @@ std::vector<Text> SplitBlanks(const Text& text, int64_t limit, bool from_right) 
   size_t end = TrimmedLength(bytes);
   while (end > 0) {
     if (limit == 0) {
-      parts.push_back(text.Slice(CountLeadingSpace(bytes), end));
+      parts.push_back(text.Slice(0, end));
       break;
     }
     size_t begin = end;
@@ -355,7 +355,7 @@ Result<Value> JoinMethod(const Call& call) {
   CELLM_RETURN_IF_ERROR(call.Bind({"iterable"}, 1, std::span<Value>(&iterable, 1)));
   CELLM_ASSIGN_OR_RETURN(const ItemList list, call.in.Iterate(iterable));
   for (size_t i = 0; i < list.items.size(); ++i) {
-    if (!list.items[i].Is(Kind::kString)) {
+    if (!call.markup() && !list.items[i].Is(Kind::kString)) {
       return call.in.Raise(ErrorKind::kTypeError,
                            "sequence item %zu: expected str instance, %s found", i,
                            TypeName(list.items[i]));

@@ -53,5 +53,33 @@ TEST(JinjaCases, RenderLikeTheReference) {
   }
 }
 
+// A grid of filters, tests, methods, operators and formats over values of every kind: what the
+// reference makes of each (scripts/make_jinja_grid.py).
+TEST(JinjaCases, GridOfBuiltInsMatchesTheReference) {
+  const std::vector<std::string> lines = testing::ReadLines(testing::TestData("jinja/grid.jsonl"));
+  ASSERT_GT(lines.size(), 2500u);
+  auto header = json::Document::Parse(lines[0], "header");
+  ASSERT_TRUE(header.ok());
+  const Value variables = Value::FromJson((*header)->root().Find("vars"), false).value();
+  for (size_t i = 1; i < lines.size(); ++i) {
+    auto document = json::Document::Parse(lines[i], "case");
+    ASSERT_TRUE(document.ok()) << document.status().message();
+    const json::Value row = (*document)->root();
+    const std::string source = testing::StringOf(row.Find("template"));
+    SCOPED_TRACE(source);
+    Error error;
+    auto parsed = Template::Parse(source, "case", &error);
+    auto rendered = parsed.ok() ? parsed->Render(variables, FixedClock(), &error)
+                                : Result<Rendered>(parsed.status());
+    const json::Value expected = row.Find("expected");
+    if (!expected.exists()) {
+      EXPECT_FALSE(rendered.ok()) << "rendered: " << rendered->text;
+      continue;
+    }
+    ASSERT_TRUE(rendered.ok()) << ErrorKindName(error.kind) << ": " << error.message;
+    EXPECT_EQ(rendered->text, testing::StringOf(expected));
+  }
+}
+
 }  // namespace
 }  // namespace cellm::jinja
