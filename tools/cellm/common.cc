@@ -177,7 +177,6 @@ std::string BundledModelPath() {
     places.push_back(folder + "/../share/cellm/models/");
     places.push_back(folder + "/" CELLM_SOURCE_FROM_BINARY "/models/");
   }
-  places.push_back(CELLM_SOURCE_DIR "/models/");
   for (const std::string& place : places) {
     if (files.IsFile(place + kBundledName)) return place + kBundledName;
   }
