@@ -198,6 +198,32 @@ TEST(Schedule, SameBitsOnNano) {
   CheckSchedules(engine->shared_model(), options, sweep, "nano");
 }
 
+// Every other family, as far as the shared zoo is on this machine.
+class ScheduleOfFamily : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ScheduleOfFamily, SameBits) {
+  CELLM_SKIP_WITHOUT_SHARED(folder, std::string("zoo/") + GetParam());
+  for (const Mode& mode : {kModes[0], kModes[3]}) {
+    EngineOptions options = testing::FloatPath();
+    options.activations = mode.activations;
+    options.kv_type = mode.kv_type;
+    const auto engine = testing::OpenEngine(folder, options);
+    ASSERT_NE(engine, nullptr);
+    Sweep sweep;
+    sweep.tokens = 45;  // past the zoo's windows of 32
+    sweep.chunks = {1, 7, 0};
+    sweep.threads_and_page_tokens = {{2, 16}};
+    CheckSchedules(engine->shared_model(), options, sweep,
+                   std::string(GetParam()) + " " + mode.name);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Zoo, ScheduleOfFamily,
+                         ::testing::Values("apertus", "gemma3", "gemma4", "granite", "hunyuan",
+                                           "lfm2", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_5",
+                                           "qwen3_moe", "smollm3"),
+                         [](const auto& param) { return std::string(param.param); });
+
 // users.md row 1: identical requests in the same steps give identical logits.
 TEST(Schedule, IdenticalRequestsGetIdenticalLogits) {
   TinyLlama spec;
