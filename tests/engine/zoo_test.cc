@@ -29,7 +29,7 @@ void CheckLogits(const std::string& folder) {
     ASSERT_EQ(engine->info().vocab_size, reference.vocab);
     const double error = LogitError(reference, AllLogits(*engine, reference.tokens), 0, 1 << 20);
     EXPECT_LE(error, 1e-4);
-    ::testing::Test::RecordProperty("float_kv_error", std::to_string(error));
+    ::testing::Test::RecordProperty("float_error", StrFormat("%.1e", error));
   }
   options.kv_type = KvType::kF16;
   const auto engine = OpenEngine(folder, options);
