@@ -125,7 +125,7 @@ typedef int32_t (*cellm_progress_fn)(uint64_t done, uint64_t total, void* user);
 
 #define CELLM_WEIGHTS_AUTO 0
 #define CELLM_WEIGHTS_MAP 1  /* pages of the file, the kernel's to drop */
-#define CELLM_WEIGHTS_LOAD 2 /* read into anonymous memory, counted in the budget */
+#define CELLM_WEIGHTS_LOAD 2 /* read into anonymous memory; UNSUPPORTED in this version */
 
 #define CELLM_MODEL_TOKENIZER_ONLY 1u /* `path` may also be a tokenizer.json; no weights */
 
@@ -158,7 +158,7 @@ typedef struct cellm_model_info {
   uint32_t struct_size;
   int32_t vocabulary;     /* columns of logits; 0 for a tokenizer alone */
   int32_t tokenizer_size; /* ids that the tokenizer knows */
-  int32_t max_context;    /* tokens that the model was made for; 0 when unknown */
+  int32_t max_context;    /* tokens that the model was made for; -1 when unknown */
   int32_t layers;
   int32_t hidden;
   int32_t bos_id;              /* -1: none */

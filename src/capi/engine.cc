@@ -92,6 +92,24 @@ Result<std::shared_ptr<BoundWeights>> BindWeights(ModelState* model, const std::
   return bound;
 }
 
+// The engine, with a context whose cache fits into what the budget leaves. A context that was asked
+// for and does not fit is OutOfMemory.
+Status CreateWithinBudget(uint64_t memory_bytes, EngineOptions inner, EngineState* state) {
+  const std::shared_ptr<const Model>& model = state->weights->model;
+  CELLM_ASSIGN_OR_RETURN(state->engine, Engine::Create(model, inner));
+  if (memory_bytes == 0) return OkStatus();
+  const uint64_t used = state->memory->allocator->used_bytes();
+  const uint64_t left = memory_bytes > used ? memory_bytes - used : 0;
+  const int64_t needed = BytesPerSequence(model->info.layers, inner.kv_type, inner.page_tokens,
+                                          state->engine->context_tokens());
+  if (static_cast<uint64_t>(needed) <= left) return OkStatus();
+  state->engine.reset();
+  inner.cache_bytes = inner.cache_bytes == 0 ? left : std::min(inner.cache_bytes, left);
+  inner.cache_bytes = std::max<uint64_t>(inner.cache_bytes, 1);  // 0 would mean no limit
+  CELLM_ASSIGN_OR_RETURN(state->engine, Engine::Create(model, inner));
+  return OkStatus();
+}
+
 Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState>& model,
                                                 const cellm_engine_options& options) {
   if (model->text_only) {
@@ -140,7 +158,7 @@ Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState
       }
     }
   }
-  CELLM_ASSIGN_OR_RETURN(state->engine, Engine::Create(state->weights->model, inner));
+  CELLM_RETURN_IF_ERROR(CreateWithinBudget(options.memory_bytes, inner, state.get()));
   for (const int32_t id : info.eos_ids) state->end_ids.Add(id);
   if (model->tokenizer != nullptr && model->tokenizer->eos_id() >= 0) {
     state->end_ids.Add(model->tokenizer->eos_id());

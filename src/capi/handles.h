@@ -70,7 +70,6 @@ struct ModelState {
   std::string path;
   LogTarget log_target;
   LogSink log;
-  int32_t weights_mode = CELLM_WEIGHTS_AUTO;
   // Counts what the tokenizer takes; lives as long as the tokenizer.
   BudgetAllocator tokenizer_memory{SystemAllocator(), UINT64_MAX};
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: the model has none

@@ -277,6 +277,10 @@ Status ReadModelOptions(const cellm_model_options* given, cellm_model_options* k
   if (known->weights < CELLM_WEIGHTS_AUTO || known->weights > CELLM_WEIGHTS_LOAD) {
     return InvalidArgument("weights is %d, which is no CELLM_WEIGHTS_ constant", known->weights);
   }
+  if (known->weights == CELLM_WEIGHTS_LOAD) {
+    return Unsupported(
+        "weights are mapped from the file; reading them into memory is not built in");
+  }
   out->text_only = (known->flags & CELLM_MODEL_TOKENIZER_ONLY) != 0;
   CELLM_RETURN_IF_ERROR(ReadText(known->tokenizer, "tokenizer", &out->tokenizer_path));
   CELLM_RETURN_IF_ERROR(ReadText(known->chat_format, "chat_format", &out->chat_format));
@@ -293,7 +297,7 @@ void ForwardLog(void* user, LogLevel level, std::string_view component, std::str
 void FillInfo(const ModelState& model, cellm_model_info* info) {
   *info = CELLM_MODEL_INFO_INIT;
   info->vocabulary = model.vocabulary;
-  info->max_context = model.max_context;
+  info->max_context = model.max_context > 0 ? model.max_context : -1;
   info->layers = model.layers;
   info->hidden = model.hidden;
   info->bos_id = -1;
@@ -368,7 +372,6 @@ cellm_status cellm_model_open(const char* path, size_t path_bytes,
   auto state = std::make_shared<ModelState>();
   state->path = view;
   state->text_only = open.text_only;
-  state->weights_mode = known.weights;
   state->log_target = {known.log, known.log_user};
   if (known.log != nullptr) state->log = {ForwardLog, &state->log_target};
   status = OpenInto(state.get(), open);

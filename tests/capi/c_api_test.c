@@ -415,13 +415,17 @@ static void TestMemory(cellm_model* model) {
   cellm_session* session = NULL;
   cellm_engine_options options = CELLM_ENGINE_OPTIONS_INIT;
   cellm_memory memory = CELLM_MEMORY_INIT;
+  cellm_engine_info info = CELLM_ENGINE_INFO_INIT;
   cellm_error error = CELLM_ERROR_INIT;
+  uint64_t idle = 0;
   options.kernels = Text("scalar"); /* weights of its own, not those of the other tests */
   options.allocate = HookAllocate;
   options.release = HookFree;
   CHECK_OK(cellm_engine_open(model, &options, &engine, e));
   if (engine == NULL) return;
   CHECK(hook_bytes > 0);
+  CHECK_OK(cellm_engine_get_memory(engine, &memory, e));
+  idle = memory.used - memory.tokenizer;
   CHECK_OK(cellm_session_open(engine, NULL, &session, e));
   (void)Ask(session, kFrance, &reply);
   CHECK_OK(cellm_engine_get_memory(engine, &memory, e));
@@ -429,12 +433,51 @@ static void TestMemory(cellm_model* model) {
   cellm_session_close(session);
   cellm_engine_close(engine);
 
+  /* users.md row 32: the default context is what model and memory allow; one that was asked for is
+     not cut in silence. */
+  options.memory_bytes = idle + 1000000;
+  engine = NULL;
+  CHECK_OK(cellm_engine_open(model, &options, &engine, e));
+  if (engine == NULL) return;
+  CHECK_OK(cellm_engine_get_info(engine, &info, e));
+  CHECK(info.context_tokens > 64 && info.context_tokens < 1024);
+  cellm_engine_close(engine);
+  options.context_tokens = 1024;
+  engine = NULL;
+  CHECK(cellm_engine_open(model, &options, &engine, &error) == CELLM_OUT_OF_MEMORY);
+  options.context_tokens = 0;
+
   options.memory_bytes = 4096;
   options.allocate = NULL;
   options.release = NULL;
   engine = NULL;
   CHECK(cellm_engine_open(model, &options, &engine, &error) == CELLM_OUT_OF_MEMORY);
   CHECK(error.reason == CELLM_REASON_MEMORY && engine == NULL);
+}
+
+/* users.md row 34: a limit that is not known is said to be so, and is never 0. */
+static void TestTokenizerOnly(const char* path) {
+  cellm_model* model = NULL;
+  cellm_engine* engine = NULL;
+  cellm_model_options options = CELLM_MODEL_OPTIONS_INIT;
+  cellm_model_info info = CELLM_MODEL_INFO_INIT;
+  cellm_error error = CELLM_ERROR_INIT;
+  options.flags = CELLM_MODEL_TOKENIZER_ONLY;
+  CHECK_OK(cellm_model_open(path, strlen(path), &options, &model, e));
+  if (model == NULL) return;
+  CHECK_OK(cellm_model_get_info(model, &info, e));
+  CHECK(info.max_context == 1024 && info.vocabulary == 4096);
+  CHECK(cellm_engine_open(model, NULL, &engine, &error) == CELLM_INVALID_ARGUMENT);
+  cellm_model_close(model);
+  /* What is not built in is refused by name. */
+  model = NULL;
+  options.flags = 0;
+  options.weights = CELLM_WEIGHTS_LOAD;
+  CHECK(cellm_model_open(path, strlen(path), &options, &model, &error) == CELLM_UNSUPPORTED);
+  options.weights = CELLM_WEIGHTS_AUTO;
+  options.chat_format = Text("smoke-signals");
+  CHECK(cellm_model_open(path, strlen(path), &options, &model, &error) == CELLM_INVALID_ARGUMENT);
+  CHECK(strstr(error.message, "smoke-signals") != NULL && model == NULL);
 }
 
 int main(int argc, char** argv) {
@@ -453,6 +496,7 @@ int main(int argc, char** argv) {
   CHECK(info.tokenizer_size == 4096 && info.has_chat_template == 1);
   /* users.md row 48: the template comes from the file; its hash says which. */
   CHECK(info.chat_template_hash != 0);
+  TestTokenizerOnly(argv[1]);
   TestText(model);
   TestTemplates(model);
   CHECK_OK(cellm_engine_open(model, NULL, &engine, e));

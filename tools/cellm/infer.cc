@@ -5,6 +5,7 @@
 
 #include "cellm/commands.h"
 #include "cellm/common.h"
+#include "cellm/progress.h"
 #include "json/json.h"
 
 namespace cellm::tools {
@@ -32,6 +33,16 @@ std::string LogProbJson(const cellm_token& token) {
     top += entry.Finish();
   }
   return object.AddRaw("top", top + "]").Finish();
+}
+
+int32_t OnProgress(uint64_t done, uint64_t total, void* user) {
+  Progress& progress = *static_cast<Progress*>(user);
+  if (done < total) {
+    progress.Update(done, total);
+  } else {
+    progress.Clear();
+  }
+  return 0;
 }
 
 int32_t OnToken(const cellm_token* token, void* user) {
@@ -153,6 +164,9 @@ Status Infer(const Arguments& arguments) {
     options.top_logprobs = static_cast<uint32_t>(arguments.Integer("logprobs"));
   }
 
+  Progress progress("prompt", arguments.Switch("quiet"));
+  options.progress = OnProgress;
+  options.progress_user = &progress;
   CELLM_ASSIGN_OR_RETURN(const LoadedModel loaded, OpenModel(arguments, true));
   CELLM_ASSIGN_OR_RETURN(const EngineHandle engine, OpenEngine(arguments, loaded.model.get()));
   cellm_error error = CELLM_ERROR_INIT;
@@ -165,6 +179,11 @@ Status Infer(const Arguments& arguments) {
   const SessionHandle session(session_pointer);
   RequestHandle request;
   CELLM_RETURN_IF_ERROR(Submit(arguments, prompt, session.get(), options, &request));
+
+  cellm_engine_info info = CELLM_ENGINE_INFO_INIT;
+  if (cellm_engine_get_info(engine.get(), &info, &error) != CELLM_OK) return ToStatus(error);
+  Note(arguments.Switch("quiet"), StrFormat("context %u tokens, %d threads, %s kernels",
+                                            info.context_tokens, info.threads, info.kernels));
 
   Reply reply;
   const bool json = arguments.Switch("json");
