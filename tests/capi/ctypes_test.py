@@ -4,6 +4,7 @@
 usage: ctypes_test.py LIBRARY MODEL
 """
 import ctypes as c
+import json
 import sys
 
 
@@ -47,7 +48,62 @@ class Token(c.Structure):
                 ("text_bytes", c.c_size_t), ("finish", c.c_int32)]
 
 
+class Receipt(Sized):
+    _fields_ = [("struct_size", c.c_uint32), ("finish", c.c_int32), ("prompt_tokens", c.c_uint64),
+                ("reused_tokens", c.c_uint64), ("generated_tokens", c.c_uint64)]
+
+
+class FullSampling(Sized):
+    _fields_ = [("struct_size", c.c_uint32), ("given", c.c_uint32), ("temperature", c.c_float),
+                ("top_k", c.c_int32), ("more", c.c_float * 6), ("penalty_window", c.c_int32),
+                ("logit_bias_count", c.c_uint32), ("logit_bias", c.c_void_p), ("seed", c.c_uint64)]
+
+
 TOKEN_FUNCTION = c.CFUNCTYPE(c.c_int32, c.POINTER(Token), c.c_void_p)
+
+
+def check_splicing(library, call, engine):
+    """A reply's own ids stay in the session, also where the tokenizer would cut its text otherwise:
+    the second turn reuses everything that was evaluated."""
+    library.cellm_request_close.argtypes = library.cellm_session_close.argtypes = [c.c_void_p]
+
+    def ask(session, messages, sampling):
+        request = c.c_void_p()
+        options = RequestOptions(max_tokens=24, sampling=c.cast(c.pointer(sampling),
+                                                                c.POINTER(Sampling)))
+        chat = Chat(messages=Text.of(json.dumps(messages)))
+        call("cellm_session_submit_chat", session, c.byref(chat), c.byref(options),
+             c.byref(request))
+        pieces = []
+
+        def on_token(token, _):
+            pieces.append(c.string_at(token.contents.text, token.contents.text_bytes))
+            return 0
+
+        call("cellm_request_run", request, TOKEN_FUNCTION(on_token), None)
+        receipt = Receipt()
+        call("cellm_request_get_receipt", request, c.byref(receipt))
+        library.cellm_request_close(request)
+        return b"".join(pieces).decode(), receipt
+
+    spliced = 0
+    for seed in range(1, 9):
+        sampling = FullSampling(given=0x207, temperature=2.0, top_k=0, seed=seed)
+        sampling.more[0] = 1.0  # top_p
+        messages = [{"role": "user", "content": "Tell me a short story about a fox."}]
+        sessions = [c.c_void_p(), c.c_void_p()]
+        for session in sessions:
+            call("cellm_session_open", engine, None, c.byref(session))
+        reply, first = ask(sessions[0], messages, sampling)
+        messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "Go on."}]
+        _, second = ask(sessions[0], messages, sampling)
+        known = first.prompt_tokens + first.generated_tokens
+        assert second.reused_tokens == known - 1, (seed, second.reused_tokens, known, reply)
+        _, cold = ask(sessions[1], messages, sampling)
+        spliced += cold.prompt_tokens != second.prompt_tokens
+        for session in sessions:
+            library.cellm_session_close(session)
+    assert spliced > 0, "no reply was cut otherwise than the tokenizer cuts its text"
 
 
 def main(library_path, model_path):
@@ -87,6 +143,7 @@ def main(library_path, model_path):
     text = b"".join(pieces).decode()
     assert "Paris" in text, text
     assert len(pieces) > 2, "the reply was not streamed"
+    check_splicing(library, call, engine)
     for name, handle in (("request", request), ("session", session), ("engine", engine),
                          ("model", model)):
         close = getattr(library, f"cellm_{name}_close")
