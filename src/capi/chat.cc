@@ -145,6 +145,7 @@ Status NoTokenizer(const ModelState& model) {
 Result<MarkedText> RenderChat(const ModelState& model, const cellm_chat* given,
                               ErrorDetails* details) {
   if (model.tokenizer == nullptr) return NoTokenizer(model);
+  CELLM_RETURN_IF_ERROR(model.template_status);
   cellm_chat chat;
   CELLM_RETURN_IF_ERROR(ReadSized(given, "chat", &chat));
   constexpr uint32_t kKnownFlags = CELLM_CHAT_CONTINUE_FINAL | CELLM_CHAT_NO_PROMPT;

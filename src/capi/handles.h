@@ -74,6 +74,7 @@ struct ModelState {
   BudgetAllocator tokenizer_memory{SystemAllocator(), UINT64_MAX};
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: the model has none
   ModelTemplate chat_template;                      // only with a tokenizer
+  Status template_status;  // why there is none; Ok when chat_template can be used
   bool has_own_template = false;
   sample::SamplingOptions sampling;  // the model's defaults
   std::vector<std::string> notes;

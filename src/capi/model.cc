@@ -262,7 +262,12 @@ Status OpenInto(ModelState* model, const OpenOptions& options) {
     sources.given = options.chat_template;
     sources.format = options.chat_format;
     Status status = ChooseTemplate(sources, special, *model->tokenizer, &model->chat_template);
-    if (!status.ok()) return std::move(status).WithContext(model->path);
+    if (!status.ok()) {
+      status = std::move(status).WithContext(model->path);
+      // Who wants token ids only need not mind; rendering will say it.
+      if (!options.text_only) return status;
+      model->template_status = std::move(status);
+    }
     MarkEnds(model, texts, config);
   }
   return OkStatus();

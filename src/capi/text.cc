@@ -108,6 +108,7 @@ cellm_status cellm_model_render_variables(const cellm_model* model, const char* 
   std::string_view variables_text;
   std::string_view now_text;
   Status status = CheckTokenizer(model);
+  if (status.ok()) status = model->state->template_status;
   if (status.ok()) status = CheckRenderFlags(flags);
   if (status.ok()) status = ReadText(variables, variables_bytes, "variables", &variables_text);
   if (status.ok()) status = ReadText(now, now_bytes, "now", &now_text);
