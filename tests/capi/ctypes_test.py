@@ -62,7 +62,7 @@ class FullSampling(Sized):
 TOKEN_FUNCTION = c.CFUNCTYPE(c.c_int32, c.POINTER(Token), c.c_void_p)
 
 
-def check_splicing(library, call, engine):
+def check_splicing(library, call, model, engine):
     """A reply's own ids stay in the session, also where the tokenizer would cut its text otherwise:
     the second turn reuses everything that was evaluated."""
     library.cellm_request_close.argtypes = library.cellm_session_close.argtypes = [c.c_void_p]
@@ -91,6 +91,12 @@ def check_splicing(library, call, engine):
         call("cellm_session_get_tokens", session, ids, c.c_size_t(1024), c.byref(count))
         return list(ids[:count.value])
 
+    def is_special(token):
+        text, size = c.create_string_buffer(64), c.c_size_t()
+        call("cellm_model_detokenize", model, c.byref(c.c_int32(token)), c.c_size_t(1),
+             c.c_uint32(1), text, c.c_size_t(64), c.byref(size))
+        return size.value == 0
+
     spliced = 0
     for seed in range(1, 9):
         sampling = FullSampling(given=0x207, temperature=4.0, top_k=0, seed=seed)
@@ -100,10 +106,14 @@ def check_splicing(library, call, engine):
         for session in sessions:
             call("cellm_session_open", engine, None, c.byref(session))
         reply, first = ask(sessions[0], messages, sampling)
+        said = tokens(sessions[0])[first.prompt_tokens:]
+        if first.finish == 1:  # the end id is no part of the text
+            said.pop()
         messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "Go on."}]
         _, second = ask(sessions[0], messages, sampling)
         known = first.prompt_tokens + first.generated_tokens
-        assert second.reused_tokens == known - 1, (seed, second.reused_tokens, known, reply)
+        if not any(map(is_special, said)):  # those have no text that could be rendered unchanged
+            assert second.reused_tokens == known - 1, (seed, second.reused_tokens, known, reply)
         _, cold = ask(sessions[1], messages, sampling)
         spliced += (tokens(sessions[0])[:second.prompt_tokens] !=
                     tokens(sessions[1])[:cold.prompt_tokens])
@@ -149,7 +159,7 @@ def main(library_path, model_path):
     text = b"".join(pieces).decode()
     assert "Paris" in text, text
     assert len(pieces) > 2, "the reply was not streamed"
-    check_splicing(library, call, engine)
+    check_splicing(library, call, model, engine)
     for name, handle in (("request", request), ("session", session), ("engine", engine),
                          ("model", model)):
         close = getattr(library, f"cellm_{name}_close")
