@@ -54,8 +54,7 @@ std::vector<Tier> AllTiers() {
         {"avx2", &avx2::kTable, &Avx2RunsHere}, {"avx512", &avx512::kTable, &Avx512RunsHere},
         {"avx512_vnni", &avx512_vnni::kTable, &Avx512VnniRunsHere},
 #elif defined(__aarch64__)
-      {"neon", &neon::kTable, &NeonRunsHere},
-      {"neon_dot", &neon_dot::kTable, &NeonDotRunsHere},
+        {"neon", &neon::kTable, &NeonRunsHere}, {"neon_dot", &neon_dot::kTable, &NeonDotRunsHere},
 #endif
   };
 }

@@ -153,8 +153,7 @@ TEST(Hostile, RefusedMemoryIsAStatus) {
     {
       const auto tokenizer = Tokenizer::FromJson(json, {}, allocator);
       loaded = tokenizer.ok();
-      EXPECT_EQ(tokenizer.status().code(),
-                loaded ? StatusCode::kOk : StatusCode::kOutOfMemory);
+      EXPECT_EQ(tokenizer.status().code(), loaded ? StatusCode::kOk : StatusCode::kOutOfMemory);
     }
     EXPECT_EQ(allocator.live(), 0);
     ASSERT_LT(allowed, 1000);
