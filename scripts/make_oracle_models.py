@@ -127,7 +127,7 @@ def rotate(x, cos_sin):
 
 
 # ---------------------------------------------------------------------------------------------- model
-QK_NORMED = ("qwen3", "exaone4", "olmo3", "lfm2_moe", "qwen3_5_moe_text", "qwen3_next")
+QK_NORMED = ("qwen3", "exaone4", "olmo3", "lfm2_moe", "qwen3_5_moe_text")
 POST = ("olmo3", "exaone4")
 GRANITE = ("granitemoe", "granitemoeshared", "granitemoehybrid")
 
@@ -143,7 +143,7 @@ class Model:
         self.f = self.c["model_type"]
         self.d = self.c.get("head_dim") or self.c["hidden_size"] // self.c["num_attention_heads"]
         self.eps = self.c.get("norm_eps") or self.c["rms_norm_eps"]
-        self.offset = 1.0 if self.f == "gemma2" else 0.0
+        self.offset = 1.0 if self.f in ("gemma2", "qwen3_5_moe_text") else 0.0
 
     # -- what differs by layer
     def sliding(self, l):
@@ -192,6 +192,7 @@ class Model:
 
     def attention(self, x, l):
         c, p, d, t = self.c, f"layers.{l}.self_attn.", self.d, len(x)
+        gate = None
         if self.f == "phi3":
             h, k_ = c["num_attention_heads"], c["num_key_value_heads"]
             q, k, v = np.split(self.lin(x, p + "qkv_proj"), [h * d, (h + k_) * d], -1)
@@ -199,13 +200,17 @@ class Model:
             q, k, v = (self.lin(x, p + n + "_proj") for n in "qkv")
         if self.f == "olmo3":
             q, k = self.norm(q, p + "q_norm"), self.norm(k, p + "k_norm")
+        if self.f == "qwen3_5_moe_text":  # head by head [query | gate]
+            both = q.reshape(t, -1, 2 * d)
+            q, gate = both[..., :d].reshape(t, -1), both[..., d:].reshape(t, -1)
         q, k, v = (a.reshape(t, -1, d).transpose(1, 0, 2) for a in (q, k, v))
         if self.f in QK_NORMED and self.f != "olmo3":
             names = ("q_layernorm", "k_layernorm") if self.f == "lfm2_moe" else ("q_norm", "k_norm")
             q, k = self.norm(q, p + names[0]), self.norm(k, p + names[1])
         rope = self.rope_of(l)
         if rope is not None:
-            width = int(d * c.get("partial_rotary_factor", 1.0)) if self.f == "phi3" else d
+            part = {"phi3": 1.0, "qwen3_5_moe_text": 0.25}.get(self.f)
+            width = int(d * c.get("partial_rotary_factor", part)) if part else d
             max_pos = c["max_position_embeddings"]
             scaling = dict(rope[0])
             if c.get("original_max_position_embeddings"):
@@ -218,6 +223,8 @@ class Model:
                 turns = np.floor(np.arange(t) / scaling["original_max_position_embeddings"])
                 q = q * (1 + scaling["llama_4_scaling_beta"] * np.log(1 + turns))[:, None]
         o = attend(q, k, v, self.scale(), self.sliding(l), c.get("attn_logit_softcapping"))
+        if gate is not None:
+            o = o * sigmoid(gate)
         return self.lin(o, p + ("out_proj" if self.f == "lfm2_moe" else "o_proj"))
 
     def short_conv(self, x, name):
@@ -231,6 +238,38 @@ class Model:
         p = f"layers.{l}.conv."
         b, c, x = np.split(self.lin(x, p + "in_proj"), 3, -1)
         return self.lin(c * self.short_conv(b * x, p + "conv"), p + "out_proj")
+
+    def delta(self, x, l):
+        """Gated delta rule: the state forgets, then learns what it predicts wrongly."""
+        c, p, t = self.c, f"layers.{l}.linear_attn.", len(x)
+        hk, hv, dk, dv = (c["linear_" + n] for n in ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"))
+        u = silu(self.short_conv(self.lin(x, p + "in_proj_qkv"), p + "conv1d"))
+        q, k, v = np.split(u, [hk * dk, 2 * hk * dk], -1)
+        q, k = (a.reshape(t, hk, dk) for a in (q, k))
+        q, k = (a / np.sqrt((a * a).sum(-1, keepdims=True) + 1e-6) for a in (q, k))
+        q, k = np.repeat(q * dk ** -0.5, hv // hk, 1), np.repeat(k, hv // hk, 1)
+        v = v.reshape(t, hv, dv)
+        beta = sigmoid(self.lin(x, p + "in_proj_b"))
+        g = -np.exp(self.w[p + "A_log"]) * np.log1p(np.exp(self.lin(x, p + "in_proj_a") + self.w[p + "dt_bias"]))
+        state, out = np.zeros((hv, dk, dv)), np.empty((t, hv, dv))
+        for i in range(t):
+            state = state * np.exp(g[i])[:, None, None]
+            error = beta[i][:, None] * (v[i] - np.einsum("hkv,hk->hv", state, k[i]))
+            state = state + k[i][:, :, None] * error[:, None, :]
+            out[i] = np.einsum("hkv,hk->hv", state, q[i])
+        z = self.lin(x, p + "in_proj_z").reshape(t, hv, dv)
+        y = self.w[p + "norm.weight"] * unit(out, self.eps) * silu(z)
+        return self.lin(y.reshape(t, hv * dv), p + "out_proj")
+
+    def qwen_experts(self, x, l):
+        c, p = self.c, f"layers.{l}.mlp."
+        probability = softmax(self.lin(x, p + "gate"))
+        top = np.argsort(-probability, -1, kind="stable")[:, :c["num_experts_per_tok"]]
+        a = np.take_along_axis(probability, top, -1)
+        w_in, w_out = self.w[p + "experts.gate_up_proj"], self.w[p + "experts.down_proj"]
+        out = self.experts(x, top, a / a.sum(-1, keepdims=True), lambda r, e: self.fused_mlp(r, w_in[e], w_out[e]))
+        shared = self.gated(x, p + "shared_expert.", "gate_proj", "up_proj", "down_proj")
+        return out + sigmoid(self.lin(x, p + "shared_expert_gate")) * shared
 
     def mamba(self, x, l):
         c, p, t = self.c, f"layers.{l}.mamba.", len(x)
@@ -300,6 +339,8 @@ class Model:
             return self.granite_mlp(x, l)
         if self.f == "lfm2_moe":
             return self.lfm2_mlp(x, l)
+        if self.f == "qwen3_5_moe_text":
+            return self.qwen_experts(x, l)
         if self.f == "phi3":
             return self.fused_mlp(x, self.w[p + "gate_up_proj.weight"], self.w[p + "down_proj.weight"])
         return self.gated(x, p, "gate_proj", "up_proj", "down_proj", gelu_tanh if self.f == "gemma2" else silu)
@@ -310,6 +351,8 @@ class Model:
             return self.lfm2_conv(x, l)
         if self.f == "granitemoehybrid" and kind == "mamba":
             return self.mamba(x, l)
+        if kind == "linear_attention":
+            return self.delta(x, l)
         return self.attention(x, l)
 
     def block(self, h, l):
@@ -406,6 +449,8 @@ def shapes_of(config, prefix="model.", published=True, head=True):
             s[p + "mamba.norm.weight"] = (width,)
             for n in ("A_log", "D", "dt_bias"):
                 s[p + "mamba." + n] = (heads,)
+        elif kind == "linear_attention":
+            delta_shapes(s, p + "linear_attn.", c)
         elif f == "phi3":
             linear(s, p + "self_attn.qkv_proj", q + 2 * k, hidden)
             linear(s, p + "self_attn.o_proj", hidden, q)
@@ -413,12 +458,25 @@ def shapes_of(config, prefix="model.", published=True, head=True):
             bias = f == "qwen2" or c.get("attention_bias", False)
             attention_shapes(s, p + "self_attn.", c, bias, bias and f != "qwen2",
                              "out_proj" if f == "lfm2_moe" else "o_proj")
+            if f == "qwen3_5_moe_text":
+                linear(s, p + "self_attn.q_proj", 2 * q, hidden)
             names = ("q_layernorm", "k_layernorm") if f == "lfm2_moe" else ("q_norm", "k_norm")
             if f in QK_NORMED:
                 s[f"{p}self_attn.{names[0]}.weight"] = (q if f == "olmo3" else c["head_dim"],)
                 s[f"{p}self_attn.{names[1]}.weight"] = (k if f == "olmo3" else c["head_dim"],)
         mlp_shapes(s, p, c, l, published)
     return s
+
+
+def delta_shapes(s, p, c):
+    hk, hv, dk, dv = (c["linear_" + n] for n in ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"))
+    wide, hidden = 2 * hk * dk + hv * dv, c["hidden_size"]
+    for name, rows in (("qkv", wide), ("z", hv * dv), ("b", hv), ("a", hv)):
+        linear(s, p + "in_proj_" + name, rows, hidden)
+    linear(s, p + "out_proj", hidden, hv * dv)
+    s[p + "conv1d.weight"] = (wide, 1, c["linear_conv_kernel_dim"])
+    s[p + "A_log"] = s[p + "dt_bias"] = (hv,)
+    s[p + "norm.weight"] = (dv,)
 
 
 def mlp_shapes(s, p, c, l, published):
@@ -445,6 +503,15 @@ def mlp_shapes(s, p, c, l, published):
             linear(s, at + "w1", width, hidden)
             linear(s, at + "w3", width, hidden)
             linear(s, at + "w2", hidden, width)
+    elif f == "qwen3_5_moe_text":
+        e, m, width = c["num_experts"], p + "mlp.", c["shared_expert_intermediate_size"]
+        linear(s, m + "gate", e, hidden)
+        s[m + "experts.gate_up_proj"] = (e, 2 * c["moe_intermediate_size"], hidden)
+        s[m + "experts.down_proj"] = (e, hidden, c["moe_intermediate_size"])
+        linear(s, m + "shared_expert.gate_proj", width, hidden)
+        linear(s, m + "shared_expert.up_proj", width, hidden)
+        linear(s, m + "shared_expert.down_proj", hidden, width)
+        linear(s, m + "shared_expert_gate", 1, hidden)
     elif f == "phi3":
         linear(s, p + "mlp.gate_up_proj", 2 * inner, hidden)
         linear(s, p + "mlp.down_proj", hidden, inner)
@@ -463,10 +530,10 @@ def from_bf16(u):
     return (u.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
-def draw(rng, name, shape, gemma):
+def draw(rng, name, shape, offset):
     x = rng.standard_normal(shape)
     if name.endswith("norm.weight"):
-        return 0.3 * x + (0.0 if gemma else 1.0)
+        return 0.3 * x + (0.0 if offset else 1.0)
     if name.endswith("A_log"):
         return np.log(1.0 + 3.0 * rng.random(shape))
     if name.endswith(("expert_bias", "dt_bias", ".D")):
@@ -538,6 +605,11 @@ MODELS = {
     "qwen2_window": (base("qwen2", use_sliding_window=True, sliding_window=11, max_window_layers=1, rope_theta=1e6), {}),
     "qwen3_window": (base("qwen3", use_sliding_window=True, sliding_window=19, layer_types=WINDOWS, attention_bias=True,
                           rope_theta=1e6), {}),
+    "qwen3_5_moe": (dict(model_type="qwen3_5_moe", text_config=base(
+        "qwen3_5_moe_text", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+        shared_expert_intermediate_size=40, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+        linear_value_head_dim=12, linear_conv_kernel_dim=4,
+        layer_types=["linear_attention", "full_attention", "linear_attention"])), dict(prefix="model.language_model.")),
     "phi3_longrope": (base("phi3", partial_rotary_factor=0.5, original_max_position_embeddings=32, rope_scaling=dict(
         type="longrope", short_factor=SHORT[:4], long_factor=LONG[:4])), {}),
     "gemma2": (dict(base("gemma2", hidden_activation="gelu_pytorch_tanh", sliding_window=13, query_pre_attn_scalar=24,
@@ -569,8 +641,9 @@ WITH_SHORT = ("llama_longrope", "llama_dynamic", "phi3_longrope", "minicpm_longr
 def make(folder, name):
     config, how = MODELS[name]
     rng = np.random.Generator(np.random.Philox(zlib.crc32(name.encode())))
-    gemma = config["model_type"] == "gemma2"
-    stored = {n: to_bf16(draw(rng, n, shape, gemma)) for n, shape in shapes_of(config, **how).items()}
+    def offset(n):  # norms whose stored weight is added to one
+        return config["model_type"] == "gemma2" or ("qwen3_5" in name and "linear_attn" not in n)
+    stored = {n: to_bf16(draw(rng, n, shape, offset(n))) for n, shape in shapes_of(config, **how).items()}
     model = Model(config, {n: from_bf16(x) for n, x in stored.items()})
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "config.json"), "w") as f:

@@ -31,6 +31,7 @@ constexpr const Family* kFamilies[] = {
     &kQwen2Family,          //
     &kQwen3Family,          //
     &kQwen35Family,         //
+    &kQwen35MoeFamily,      //
     &kQwen3MoeFamily,       //
     &kSmolLm3Family,        //
 };

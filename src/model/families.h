@@ -31,6 +31,7 @@ extern const Family kPhi3Family;           // phi3.cc
 extern const Family kQwen2Family;          // qwen.cc
 extern const Family kQwen3Family;          // qwen.cc
 extern const Family kQwen35Family;         // qwen3_5.cc
+extern const Family kQwen35MoeFamily;      // qwen3_5.cc
 extern const Family kQwen3MoeFamily;       // qwen.cc
 extern const Family kSmolLm3Family;        // smollm3.cc
 

@@ -1,4 +1,5 @@
-// Qwen3.5 (text): gated delta-rule layers, with a gated full-attention layer every so often.
+// Qwen3.5 (text): gated delta-rule layers, with a gated full-attention layer every so often; dense
+// or with experts.
 //
 //   layer:  n = norm(h)
 //           linear:  u = silu(conv(Wqkv n)) = [q | k | v];  z = Wz n;  b = Wb n;  a = Wa n
@@ -6,18 +7,20 @@
 //           full:    per head [q | gate] = Wq n;  q, k = rope(qnorm(q)), rope(knorm(Wk n))
 //                    h += Wo( attend(q, k, v) * sigmoid(gate) )                   partial rotary
 //           h += mlp(norm(h))
+//           with experts: n = norm(h);  h += experts(n) + sigmoid(w . n) * shared_mlp(n)
 //   logits = head(norm(h))
 // Norms multiply by 1 + weight, except the one inside the linear layers. In text all three axes of
 // the published M-RoPE agree, so it is plain rotary here.
 //
 // Sources: Yang et al. 2024 (Gated Delta Networks), equation 10, and the published configuration
-// and model definition of qwen3_5.
+// and model definition of qwen3_5 and qwen3_5_moe.
 #include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/limits.h"
 #include "model/families.h"
 #include "model/parts.h"
 
@@ -33,6 +36,15 @@ constexpr SizeDefaults kDefaults = {.vocab = 248320,
                                     .max_context = 32768,
                                     .eps = 1e-6,
                                     .tied = false};
+constexpr SizeDefaults kMoeDefaults = {.vocab = 248320,
+                                       .hidden = 2048,
+                                       .inner = 0,  // not a key: the shared expert's is taken
+                                       .layers = 40,
+                                       .heads = 16,
+                                       .kv_heads = 2,
+                                       .max_context = 32768,
+                                       .eps = 1e-6,
+                                       .tied = false};
 constexpr float kNormOffset = 1.0f;
 
 struct Layer {
@@ -42,7 +54,9 @@ struct Layer {
   Vector conv, a_log, dt_bias, norm;
   // Full layers. Rows of q are [query | gate] head by head.
   Attention attention;
-  GatedMlp mlp;
+  GatedMlp mlp;  // with experts: the shared one
+  Experts experts;
+  Weight shared_gate;  // [1, hidden]
 
   bool linear() const { return in_qkv.exists(); }
 };
@@ -56,6 +70,8 @@ struct Qwen35 {
   int32_t taps = 4;
   DeltaRuleSpec delta;
   std::vector<bool> is_linear;  // [layers]
+  RouterSpec router;            // experts == 0: dense
+  int32_t expert_inner = 0;
 
   Vocabulary vocabulary;
   Vector norm;
@@ -89,10 +105,28 @@ void ReadLayerTypes(Config& config, Qwen35* m) {
   }
 }
 
-Status ReadConfig(json::Value object, Qwen35* m, ModelInfo* info) {
+void ReadExperts(Config& config, Qwen35* m) {
+  m->router.kind = RouterKind::kSoftmaxAll;
+  m->router.experts = config.Int("num_experts", 256);
+  m->router.top_k = config.Int("num_experts_per_tok", 8);
+  m->router.normalise = true;
+  m->expert_inner = config.Int("moe_intermediate_size", 512);
+  m->sizes.inner = config.Int("shared_expert_intermediate_size", 512);
+  config.Ignore({"norm_topk_prob", "intermediate_size"});  // always normalised; no dense layer
+  if (config.Int("decoder_sparse_step", 1) != 1) {
+    config.Fail(Unsupported("config: \"decoder_sparse_step\" other than 1 in qwen3_5_moe"));
+  }
+  if (m->router.experts > limits::kMaxExperts || m->router.top_k > m->router.experts) {
+    config.Fail(Unsupported("config: \"num_experts\" %d with \"num_experts_per_tok\" %d",
+                            m->router.experts, m->router.top_k));
+  }
+}
+
+Status ReadConfig(json::Value object, bool moe, Qwen35* m, ModelInfo* info) {
   Config config(object);
   Sizes& s = m->sizes;
-  s = ReadSizes(config, kDefaults);
+  s = ReadSizes(config, moe ? kMoeDefaults : kDefaults);
+  if (moe) ReadExperts(config, m);
   s.head_dim = config.Int("head_dim", 256);
   m->activation = config.ActivationOf("hidden_act", "silu");
   m->attention_bias = config.Bool("attention_bias", false);
@@ -177,7 +211,15 @@ Status BindWeights(const LoadContext& context, Qwen35* m, Model* model) {
       BindFullLayer(bind, at + "self_attn.", *m, &layer);
     }
     layer.mlp_norm = bind.Floats(at + "post_attention_layernorm.weight", s.hidden);
-    layer.mlp = BindGatedMlp(bind, at + "mlp.", s.hidden, s.inner, false);
+    const std::string mlp = at + "mlp.";
+    if (m->router.experts > 0) {
+      layer.experts =
+          BindExperts(bind, mlp, kUsualExpertNames, m->router.experts, s.hidden, m->expert_inner);
+      layer.mlp = BindGatedMlp(bind, mlp + "shared_expert.", s.hidden, s.inner, false);
+      layer.shared_gate = bind.Linear(mlp + "shared_expert_gate", 1, s.hidden);
+    } else {
+      layer.mlp = BindGatedMlp(bind, mlp, s.hidden, s.inner, false);
+    }
     m->layers.push_back(std::move(layer));
   }
   m->norm = bind.Floats("norm.weight", s.hidden);
@@ -185,13 +227,18 @@ Status BindWeights(const LoadContext& context, Qwen35* m, Model* model) {
   return bind.status();
 }
 
-Status Load(const LoadContext& context, Model* model) {
+Status LoadKind(const LoadContext& context, bool moe, Model* model) {
   auto m = std::make_unique<Qwen35>();
-  CELLM_RETURN_IF_ERROR(ReadConfig(context.config, m.get(), &model->info));
+  CELLM_RETURN_IF_ERROR(ReadConfig(context.config, moe, m.get(), &model->info));
   CELLM_RETURN_IF_ERROR(BindWeights(context, m.get(), model));
   model->weights = FamilyWeights(std::move(m));
   return OkStatus();
 }
+
+Status LoadDense(const LoadContext& context, Model* model) {
+  return LoadKind(context, false, model);
+}
+Status LoadMoe(const LoadContext& context, Model* model) { return LoadKind(context, true, model); }
 
 // The activations of both kinds of layer; one layer uses one set.
 struct LinearRows {
@@ -235,6 +282,22 @@ void RunFullLayer(const Qwen35& m, const Layer& layer, int32_t index, Backend& b
   backend.Linear(d.attended, a.o, a.o_bias.data(), d.out);
 }
 
+// The experts' sum and the shared expert, gated by one number a row.
+struct SparseRows {
+  RouterRows router;
+  Rows gate, shared;
+};
+
+void RunSparseMlp(const Qwen35& m, const Layer& layer, Backend& backend, const SparseRows& r,
+                  const DecoderRows& d) {
+  RunExperts(backend, layer.experts, m.router, m.activation, m.expert_inner, d.normed, r.router,
+             d.out);
+  RunGatedMlp(backend, layer.mlp, m.activation, d.normed, d.inner, r.shared);
+  backend.Linear(d.normed, layer.shared_gate, nullptr, r.gate);
+  backend.SigmoidGate(r.shared, r.gate);
+  backend.Add(d.out, r.shared, 1.0f);
+}
+
 void Forward(const void* weights, Backend& backend, const StepContext& step) {
   const Qwen35& m = *static_cast<const Qwen35*>(weights);
   const Sizes& s = m.sizes;
@@ -246,6 +309,10 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
       arena.TakeRows(step.rows, m.qkv_width()), arena.TakeRows(step.rows, m.v_width()),
       arena.TakeRows(step.rows, m.delta.v_heads), arena.TakeRows(step.rows, m.delta.v_heads),
       arena.TakeRows(step.rows, m.v_width())};
+  const bool moe = m.router.experts > 0;
+  const SparseRows sparse{TakeRouterRows(arena, step.rows, m.router),
+                          arena.TakeRows(step.rows, moe ? 1 : 0),
+                          arena.TakeRows(step.rows, moe ? s.hidden : 0)};
 
   backend.Embed(m.vocabulary.embedding, step.token_ids(), 1.0f, d.h);
   backend.RopeTable(step, m.rope, cos_sin);
@@ -261,16 +328,22 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
     backend.Add(d.h, d.out, 1.0f);
 
     backend.RmsNorm(d.h, layer.mlp_norm.data(), kNormOffset, s.eps, d.normed);
-    RunGatedMlp(backend, layer.mlp, m.activation, d.normed, d.inner, d.out);
+    if (moe) {
+      RunSparseMlp(m, layer, backend, sparse, d);
+    } else {
+      RunGatedMlp(backend, layer.mlp, m.activation, d.normed, d.inner, d.out);
+    }
     backend.Add(d.h, d.out, 1.0f);
   }
   RunHead(backend, step, d.h, m.norm, kNormOffset, s.eps, m.vocabulary);
 }
 
 constexpr std::string_view kTypes[] = {"qwen3_5_text", "qwen3_5"};
+constexpr std::string_view kMoeTypes[] = {"qwen3_5_moe_text", "qwen3_5_moe"};
 
 }  // namespace
 
-constinit const Family kQwen35Family = {"qwen3_5", kTypes, &Load, &Forward};
+constinit const Family kQwen35Family = {"qwen3_5", kTypes, &LoadDense, &Forward};
+constinit const Family kQwen35MoeFamily = {"qwen3_5_moe", kMoeTypes, &LoadMoe, &Forward};
 
 }  // namespace cellm

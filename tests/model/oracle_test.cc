@@ -93,6 +93,7 @@ constexpr OracleModel kModels[] = {
     {"olmo3"},
     {"phi3_longrope", true},
     {"qwen2_window"},
+    {"qwen3_5_moe"},
     {"qwen3_window"},
 };
 
