@@ -228,6 +228,11 @@ Result<std::unique_ptr<Engine>> Engine::Finish(std::unique_ptr<Impl> impl_in,
 int32_t Engine::threads() const { return impl_->pool->threads(); }
 std::string_view Engine::kernel_tier() const { return impl_->kernels.tier; }
 void Engine::CollectInputs(uint64_t max_bytes) {
+  if (max_bytes == 0) {
+    impl_->backend->set_observer(nullptr);
+    impl_->inputs.reset();
+    return;
+  }
   impl_->inputs = std::make_unique<InputStatistics>(*model_->file, impl_->kernels.table,
                                                     *impl_->pool, *impl_->allocator, max_bytes);
   impl_->backend->set_observer(impl_->inputs.get());

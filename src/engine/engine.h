@@ -113,7 +113,7 @@ class Engine {
   Result<StepOutput> Step(std::span<const StepItem> items);
 
   // From now on every step adds to statistics of the matrices' inputs, for calibration: slower, and
-  // up to `max_bytes` of memory. Null before.
+  // up to `max_bytes` of memory. 0: stops and forgets. inputs() is null when nothing is collected.
   void CollectInputs(uint64_t max_bytes);
   const InputStatistics* inputs() const;
 

@@ -253,7 +253,12 @@ class Producer {
     report.bytes += item.plan.byte_count;
     if (item.kind == Item::Kind::kV1Scales || item.plan.name.ends_with(".qscale")) return;
     uint64_t count = 0;
-    if (ElementCount(item.source->shape, &count)) report.weights += count;
+    if (ElementCount(item.source->shape, &count)) {
+      // Bitnet's bytes hold four weights each.
+      const bool four = item.source->format == Format::kU8 && item.role != TensorRole::kKept &&
+                        in_.Find(item.source->name + "_scale") != nullptr;
+      report.weights += four ? 4 * count : count;
+    }
     ++report.tensors;
   }
 

@@ -172,11 +172,11 @@ Result<QuantRecipe> ParseQuantRecipe(std::string_view text) {
 
 std::vector<MixedPreset> MixedPresets() {
   return {
-      {"6", "@embedding i6:32\n@head i6:32\n* i6:32\n"},
-      {"5", "@embedding i6:32\n@head i6:32\n* i5:32\n"},
-      {"4", "@embedding i5:32\n@head i5:32\n* i4:32\n"},
-      {"3", "@embedding i4:32\n@head i4:32\n* i3:32\n"},
-      {"2", "@embedding i4:32\n@head i4:32\n* i2:32\n"},
+      {"6", "@embedding i8\n@head i8\n* i6:64\n"},
+      {"5", "@embedding i6\n@head i6\n* i5:64\n"},
+      {"4", "@embedding i6\n@head i6\n* i4:64\n"},
+      {"3", "@embedding i4\n@head i4\n* i3:64\n"},
+      {"2", "@embedding i4:64\n@head i4:64\n*down_proj* i3:64\n*.w2.* i3:64\n* i2:64\n"},
   };
 }
 

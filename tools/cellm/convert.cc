@@ -2,8 +2,11 @@
 #include "format/convert.h"
 
 #include <cinttypes>
+#include <cstdio>
+#include <optional>
 #include <string>
 
+#include "cellm/calibrate.h"
 #include "cellm/commands.h"
 #include "cellm/common.h"
 #include "cellm/progress.h"
@@ -31,9 +34,48 @@ void PrintSummary(const std::string& output, const format::ConvertReport& report
     if (row.squared_error > 0) line += StrFormat(", relative error %.3g", row.RelativeError());
     Note(false, line);
   }
+  if (report.uncalibrated != 0) {
+    Note(false, StrFormat("note: %" PRId64 " tensors were never reached by the calibration text",
+                          report.uncalibrated));
+  }
   for (const std::string& note : report.notes) Note(false, "note: " + note);
   Note(false, StrFormat("%s: %.1f MB, %.2f bits a weight", output.c_str(),
                         static_cast<double>(report.file_bytes) / 1e6, report.BitsPerWeight()));
+}
+
+// Writes `model` to `output`.
+Result<format::ConvertReport> Write(const format::ModelFile& model,
+                                    const format::ConvertOptions& options,
+                                    const std::string& output) {
+  CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<platform::FileWriter> writer,
+                         platform::SystemFiles().Create(output));
+  return format::ConvertModel(model, options, writer.get());
+}
+
+// The same with a calibration: the file is first written beside `output`, measured against its
+// source, and then copied with what was measured.
+Result<format::ConvertReport> WriteCalibrated(const format::ModelFile& model,
+                                              format::ConvertOptions options,
+                                              Calibrator* calibrator, const std::string& output,
+                                              bool quiet) {
+  platform::FileSystem& files = platform::SystemFiles();
+  const std::string draft = output + ".draft";
+  options.calibration = &calibrator->inputs();
+  CELLM_ASSIGN_OR_RETURN(format::ConvertReport report, Write(model, options, draft));
+  const auto finish = [&]() -> Status {
+    CELLM_ASSIGN_OR_RETURN(std::string ledger, calibrator->MeasureFile(draft, quiet));
+    Note(quiet, "  measured on the calibration text: " + ledger);
+    CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<format::ModelFile> written,
+                           format::OpenModelFile(files, draft));
+    CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<platform::FileWriter> writer,
+                           files.Create(output));
+    return format::RewriteWithQuality(*written, options.version, std::move(ledger), writer.get())
+        .status();
+  };
+  const Status status = finish();
+  (void)std::remove(draft.c_str());
+  if (!status.ok()) return status;
+  return report;
 }
 
 Status Convert(const Arguments& arguments, format::ConvertOptions options) {
@@ -43,15 +85,30 @@ Status Convert(const Arguments& arguments, format::ConvertOptions options) {
   if (output.empty()) return InvalidArgument("give the file to write with --output FILE");
   if (arguments.Text("layout", "packed") == "v1") options.layout = format::ConvertLayout::kV1;
   options.version = std::string("cellm ") + cellm_version_string();
+  options.requantize = arguments.Switch("requantize");
   const bool quiet = arguments.Switch("quiet");
+  const bool calibrated = arguments.Has("calibrate");
+  if (calibrated && options.layout == format::ConvertLayout::kV1) {
+    return InvalidArgument("--calibrate and --layout v1 exclude each other");
+  }
+  const int64_t tokens = arguments.Integer("calibrate-tokens", 32768);
+  if (tokens < 256) return InvalidArgument("--calibrate-tokens is below 256");
+
+  CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<format::ModelFile> model,
+                         format::OpenModelFile(platform::SystemFiles(), input));
+  std::optional<Calibrator> calibrator;
+  if (calibrated) {
+    CELLM_ASSIGN_OR_RETURN(const uint64_t memory,
+                           ParseSize("calibrate-memory", arguments.Text("calibrate-memory", "4G")));
+    CELLM_ASSIGN_OR_RETURN(calibrator,
+                           Calibrator::Run(input, arguments.Text("calibrate"),
+                                           static_cast<uint64_t>(tokens), memory, quiet));
+  }
   Progress progress("convert", quiet);
   options.progress = {Report, &progress};
-
-  platform::FileSystem& files = platform::SystemFiles();
-  CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<format::ModelFile> model,
-                         format::OpenModelFile(files, input));
-  CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<platform::FileWriter> writer, files.Create(output));
-  Result<format::ConvertReport> report = format::ConvertModel(*model, options, writer.get());
+  Result<format::ConvertReport> report =
+      calibrated ? WriteCalibrated(*model, options, &*calibrator, output, quiet)
+                 : Write(*model, options, output);
   progress.Clear();
   if (!report.ok()) {
     const Status& status = report.status();
@@ -61,6 +118,32 @@ Status Convert(const Arguments& arguments, format::ConvertOptions options) {
   }
   if (!quiet) PrintSummary(output, *report);
   return OkStatus();
+}
+
+// --quantize, --recipe and --mixed, of which one at most may be given. Without: no rules.
+Result<format::QuantRecipe> ReadRecipe(const Arguments& arguments) {
+  const bool word = arguments.Has("quantize");
+  const bool file = arguments.Has("recipe");
+  const bool mixed = arguments.Has("mixed");
+  if (word + file + mixed > 1) {
+    return InvalidArgument("--quantize, --recipe and --mixed exclude each other");
+  }
+  if (file) {
+    CELLM_ASSIGN_OR_RETURN(const std::string text, ReadInput(arguments.Text("recipe")));
+    return format::ParseQuantRecipe(text);
+  }
+  if (mixed) return format::MixedRecipe(arguments.Text("mixed"));
+  format::QuantRecipe recipe;
+  if (!word) return recipe;
+  CELLM_ASSIGN_OR_RETURN(const format::QuantScheme scheme,
+                         format::ParseQuantScheme(arguments.Text("quantize")));
+  // A lookup table feels every error in every token.
+  const std::string table =
+      arguments.Text("quantize-embedding", scheme.bits > 0 && scheme.bits <= 4 ? "i6" : "i8");
+  CELLM_ASSIGN_OR_RETURN(const format::QuantScheme embedding, format::ParseQuantScheme(table));
+  recipe.name = format::QuantSchemeName(scheme);
+  recipe.rules = {{"@embedding", embedding}, {"@head", embedding}, {"*", scheme}};
+  return recipe;
 }
 
 // The columns that share a scale: 0 (the row), 32, 64 or 128.
@@ -84,12 +167,25 @@ Status ConvertWithFlags(const Arguments& arguments) {
   if (arguments.Has("group-size") && !int4) {
     return InvalidArgument("--group-size needs --quantize-int4-symmetric");
   }
+  CELLM_ASSIGN_OR_RETURN(format::QuantRecipe recipe, ReadRecipe(arguments));
+  if ((int8 || int4) && !recipe.rules.empty()) {
+    return InvalidArgument(
+        "--quantize, --recipe and --mixed exclude --quantize-int8-symmetric and "
+        "--quantize-int4-symmetric");
+  }
+  if (arguments.Has("quantize-embedding") && !arguments.Has("quantize")) {
+    return InvalidArgument("--quantize-embedding needs --quantize");
+  }
+  if (arguments.Has("calibrate") && !int8 && !int4 && recipe.rules.empty()) {
+    return InvalidArgument("--calibrate needs --quantize, --recipe or --mixed");
+  }
   format::ConvertOptions options;
   if (int8) options = format::Int8Options();
   if (int4) {
     CELLM_ASSIGN_OR_RETURN(const int32_t group, GroupSize(arguments));
     options = format::Int4Options(group);
   }
+  options.recipe = std::move(recipe);
   const std::string dtype = arguments.Text("dtype", "source");
   options.dtype = dtype == "f16"    ? Format::kF16
                   : dtype == "bf16" ? Format::kBF16
@@ -99,6 +195,18 @@ Status ConvertWithFlags(const Arguments& arguments) {
 }
 
 Status QuantizeWithFlags(const Arguments& arguments) {
+  CELLM_ASSIGN_OR_RETURN(format::QuantRecipe recipe, ReadRecipe(arguments));
+  if (!recipe.rules.empty()) {
+    if (arguments.Has("mode") || arguments.Has("group-size")) {
+      return InvalidArgument("--quantize, --recipe and --mixed exclude --mode and --group-size");
+    }
+    format::ConvertOptions options;
+    options.recipe = std::move(recipe);
+    return Convert(arguments, options);
+  }
+  if (arguments.Has("quantize-embedding")) {
+    return InvalidArgument("--quantize-embedding needs --quantize");
+  }
   const bool int8 = arguments.Text("mode", "i4") == "i8";
   if (int8) {
     if (arguments.Has("group-size")) return InvalidArgument("--group-size needs --mode i4");

@@ -126,6 +126,8 @@ std::string JsonReport(const format::ModelFile& file, bool verified) {
       .Add("chat_template_xxh3", StrFormat("%016" PRIx64, HashXxh3(file.chat_template)))
       .Add("checksums", static_cast<uint64_t>(ChecksumCount(file)))
       .Add("verified", verified)
+      .AddRaw("quantization", file.quantization_json.empty() ? "null" : file.quantization_json)
+      .AddRaw("quality", file.quality_json.empty() ? "null" : file.quality_json)
       .AddRaw("notes", notes + "]")
       .AddRaw("tensors", tensors + "]");
   return object.Finish();
@@ -168,6 +170,7 @@ void PrintReport(const format::ModelFile& file) {
                     all.count, SizeText(all.bytes).c_str(), static_cast<double>(all.elements) / 1e6,
                     static_cast<double>(all.bytes) * 8 / static_cast<double>(all.elements)));
   }
+  if (!file.quality_json.empty()) Print("quality\n  " + std::string(file.quality_json) + "\n");
   for (const std::string& note : file.notes) Print("note: " + note + "\n");
 }
 

@@ -1,43 +1,37 @@
-// cellm perplexity: how well a model predicts a text.
-//
-// The ids of the whole text are cut into windows; each is evaluated from an empty state, and the
-// negative log-likelihood of all its tokens but the first is averaged over all windows.
-#include <algorithm>
+// cellm perplexity: how well a model predicts a text, alone or beside another model.
 #include <cinttypes>
-#include <cmath>
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "cellm/commands.h"
 #include "cellm/common.h"
 #include "cellm/progress.h"
+#include "cellm/quality.h"
 
 namespace cellm::tools {
 namespace {
 
-struct Window {
-  const int32_t* ids = nullptr;
-  size_t count = 0;
-  double sum = 0;  // of -log p
-  bool finite = true;
-};
-
-int32_t OnLogits(size_t, size_t position, const float* logits, int32_t vocabulary, void* user) {
-  Window& window = *static_cast<Window*>(user);
-  if (position + 1 >= window.count) return 0;
-  float best = logits[0];
-  for (int32_t i = 1; i < vocabulary; ++i) best = std::max(best, logits[i]);
-  double sum = 0;
-  for (int32_t i = 0; i < vocabulary; ++i) {
-    sum += std::exp(static_cast<double>(logits[i]) - static_cast<double>(best));
+void PrintJson(const TextQuality& quality, size_t window) {
+  JsonObject object;
+  object.Add("perplexity", quality.perplexity)
+      .Add("predicted_tokens", quality.predicted)
+      .Add("windows", quality.windows)
+      .Add("window", static_cast<uint64_t>(window));
+  if (quality.compared) {
+    object.Add("reference_perplexity", quality.reference_perplexity)
+        .Add("kl_divergence", quality.divergence)
+        .Add("same_top", quality.same_top);
   }
-  const int32_t next = window.ids[position + 1];
-  const double surprise =
-      static_cast<double>(best) + std::log(sum) - static_cast<double>(logits[next]);
-  window.finite &= std::isfinite(surprise);
-  window.sum += surprise;
-  return 0;
+  Print(object.Finish() + "\n");
+}
+
+void PrintText(const TextQuality& quality, size_t window) {
+  Print(StrFormat("perplexity %.4f over %" PRIu64 " predicted tokens (%" PRIu64
+                  " windows of %zu)\n",
+                  quality.perplexity, quality.predicted, quality.windows, window));
+  if (!quality.compared) return;
+  Print(StrFormat("reference  %.4f; KL divergence %.5f nats, same top token at %.2f %%\n",
+                  quality.reference_perplexity, quality.divergence, 100 * quality.same_top));
 }
 
 Status Measure(const Arguments& arguments) {
@@ -53,52 +47,34 @@ Status Measure(const Arguments& arguments) {
   const std::string path = arguments.Text("text");
   CELLM_ASSIGN_OR_RETURN(const std::string text, ReadInput(path));
   CELLM_ASSIGN_OR_RETURN(const LoadedModel loaded, OpenModel(arguments, false));
-  cellm_error error = CELLM_ERROR_INIT;
-  size_t count = 0;
-  std::vector<int32_t> ids(text.size() + 16);
-  if (cellm_model_tokenize(loaded.model.get(), text.data(), text.size(),
-                           CELLM_TOKENIZE_ADD_SPECIAL | CELLM_TOKENIZE_PARSE_SPECIAL, ids.data(),
-                           ids.size(), &count, &error) != CELLM_OK) {
-    return ToStatus(error);
+  CELLM_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, TokenizeText(loaded.model.get(), text));
+  const size_t window = static_cast<size_t>(window_tokens);
+  if (ids.size() < window) {
+    return OutOfRange("%s: the text has %zu tokens, a window needs %zu", path.c_str(), ids.size(),
+                      window);
   }
-  const size_t size = static_cast<size_t>(window_tokens);
-  size_t windows = count / size;
-  if (most_windows > 0) windows = std::min(windows, static_cast<size_t>(most_windows));
-  if (windows == 0) {
-    return OutOfRange("%s: the text has %zu tokens, a window needs %zu", path.c_str(), count, size);
+  LoadedModel other;
+  EngineHandle reference;
+  if (arguments.Has("against")) {
+    CELLM_ASSIGN_OR_RETURN(other, OpenModelAt(arguments, arguments.Text("against"), false));
+    CELLM_ASSIGN_OR_RETURN(const std::vector<int32_t> other_ids,
+                           TokenizeText(other.model.get(), text));
+    if (other_ids != ids) {
+      return InvalidArgument("the two models cut the text into different tokens");
+    }
+    CELLM_ASSIGN_OR_RETURN(reference, OpenEngine(arguments, other.model.get()));
   }
-
   CELLM_ASSIGN_OR_RETURN(const EngineHandle engine, OpenEngine(arguments, loaded.model.get()));
   Progress progress("perplexity", arguments.Switch("quiet") || arguments.Switch("json"));
-  double sum = 0;
-  for (size_t w = 0; w < windows; ++w) {
-    Window window;
-    window.ids = ids.data() + w * size;
-    window.count = size;
-    cellm_token_list list = CELLM_TOKEN_LIST_INIT;
-    list.ids = window.ids;
-    list.count = size;
-    if (cellm_engine_evaluate(engine.get(), &list, 1, OnLogits, &window, &error) != CELLM_OK) {
-      return ToStatus(error);
-    }
-    if (!window.finite) return Internal("window %zu: the logits are not finite", w);
-    sum += window.sum;
-    progress.Update(w + 1, windows);
-  }
+  const Result<TextQuality> quality =
+      MeasureText(engine.get(), reference.get(), ids, window, static_cast<size_t>(most_windows),
+                  [&progress](uint64_t done, uint64_t all) { progress.Update(done, all); });
   progress.Clear();
-  const size_t predicted = windows * (size - 1);
-  const double perplexity = std::exp(sum / static_cast<double>(predicted));
+  if (!quality.ok()) return quality.status();
   if (arguments.Switch("json")) {
-    Print(JsonObject()
-              .Add("perplexity", perplexity)
-              .Add("predicted_tokens", static_cast<uint64_t>(predicted))
-              .Add("windows", static_cast<uint64_t>(windows))
-              .Add("window", static_cast<uint64_t>(size))
-              .Finish() +
-          "\n");
+    PrintJson(*quality, window);
   } else {
-    Print(StrFormat("perplexity %.4f over %zu predicted tokens (%zu windows of %zu)\n", perplexity,
-                    predicted, windows, size));
+    PrintText(*quality, window);
   }
   return OkStatus();
 }
