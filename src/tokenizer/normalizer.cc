@@ -121,7 +121,7 @@ Status Normalizer::ApplyStep(const Step& step, const TrackedText& in, TrackedTex
       }
       break;
     case Kind::kStripAccents:
-      Filter(in, out, [](char32_t c) { return (unicode::CharMask(c) & unicode::kMark) == 0; });
+      Filter(in, out, [](char32_t c) { return !unicode::IsCombiningMark(c); });
       break;
     case Kind::kStripNonSpacing:
       Filter(in, out, [](char32_t c) {

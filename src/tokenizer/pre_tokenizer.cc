@@ -44,7 +44,7 @@ void FindChars(std::string_view text, bool joined, std::vector<Span>* out, IsDel
 }
 
 bool IsPunctuation(char32_t c) {
-  return unicode::IsAsciiPunctuation(c) || (unicode::CharMask(c) & unicode::kPunctuation) != 0;
+  return unicode::IsAsciiPunctuation(c) || unicode::IsPunctuationOfUnicode8(c);
 }
 
 // The script by which UnicodeScripts cuts: kana count as Han, a space has none.

@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/utf8.h"
 
@@ -16,6 +17,27 @@ constexpr int32_t kHangulVowelBase = 0x1161, kHangulVowelCount = 21;
 constexpr int32_t kHangulTrailBase = 0x11A8, kHangulTrailCount = 27;
 constexpr int32_t kHangulFirst = 0xAC00, kHangulLast = 0xD7A3;
 
+struct CodePointRange {
+  int32_t first;
+  int32_t last;
+};
+
+#include "unicode/newer_than_9.inc"
+
+// The library that tokenizers are made with normalizes by the tables of Unicode 9.0: to it, later
+// characters are starters that neither decompose nor compose.
+bool IsNewerThan9(int32_t code_point) {
+  if (code_point < kNewerThan9[0].first) return false;
+  const CodePointRange* range = std::upper_bound(
+      std::begin(kNewerThan9), std::end(kNewerThan9), code_point,
+      [](int32_t value, const CodePointRange& candidate) { return value < candidate.first; });
+  return code_point <= (range - 1)->last;
+}
+
+int32_t CombiningClass(int32_t code_point) {
+  return IsNewerThan9(code_point) ? 0 : utf8proc_get_property(code_point)->combining_class;
+}
+
 utf8proc_option_t DecomposeOptions(Form form) {
   int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
   if (form == Form::kNfkc || form == Form::kNfkd) options |= UTF8PROC_COMPAT;
@@ -23,6 +45,10 @@ utf8proc_option_t DecomposeOptions(Form form) {
 }
 
 int Decompose(int32_t code_point, utf8proc_option_t options, int32_t* out) {
+  if (IsNewerThan9(code_point)) {
+    out[0] = code_point;
+    return 1;
+  }
   int boundary_class = UTF8PROC_BOUNDCLASS_START;
   const utf8proc_ssize_t count =
       utf8proc_decompose_char(code_point, out, kMaxDecomposition, options, &boundary_class);
@@ -35,7 +61,7 @@ int Decompose(int32_t code_point, utf8proc_option_t options, int32_t* out) {
 
 // Could this character combine with, or move before, what stands to its left?
 bool StartsChunk(int32_t code_point, utf8proc_option_t options) {
-  if (code_point < 0x300) return true;
+  if (code_point < 0x300 || IsNewerThan9(code_point)) return true;
   const utf8proc_property_t* property = utf8proc_get_property(code_point);
   if (property->decomp_seqindex != UINT16_MAX) {
     int32_t parts[kMaxDecomposition];
@@ -57,7 +83,8 @@ bool IsInert(int32_t code_point, Form form) {
   if (code_point >= kHangulFirst && code_point <= kHangulLast) {
     return form == Form::kNfc || form == Form::kNfkc;
   }
-  return utf8proc_get_property(code_point)->decomp_seqindex == UINT16_MAX;
+  return utf8proc_get_property(code_point)->decomp_seqindex == UINT16_MAX ||
+         IsNewerThan9(code_point);
 }
 
 }  // namespace
@@ -91,20 +118,18 @@ void Normalizer::AppendChunk(std::string_view chunk, std::string* out) {
   }
   // Canonical ordering: each run of non-starters, stably by combining class. utf8proc's own pass
   // is quadratic in the length of a run, which a text of nothing but accents would find.
-  const auto combining_class = [](int32_t c) { return utf8proc_get_property(c)->combining_class; };
   const size_t count = code_points_.size();
   for (size_t i = 0; i < count;) {
-    if (combining_class(code_points_[i]) == 0) {
+    if (CombiningClass(code_points_[i]) == 0) {
       ++i;
       continue;
     }
     size_t end = i + 1;
-    while (end < count && combining_class(code_points_[end]) != 0) ++end;
+    while (end < count && CombiningClass(code_points_[end]) != 0) ++end;
     if (end - i > 1) {
-      std::stable_sort(
-          code_points_.begin() + static_cast<std::ptrdiff_t>(i),
-          code_points_.begin() + static_cast<std::ptrdiff_t>(end),
-          [&](int32_t a, int32_t b) { return combining_class(a) < combining_class(b); });
+      std::stable_sort(code_points_.begin() + static_cast<std::ptrdiff_t>(i),
+                       code_points_.begin() + static_cast<std::ptrdiff_t>(end),
+                       [](int32_t a, int32_t b) { return CombiningClass(a) < CombiningClass(b); });
     }
     i = end;
   }
@@ -125,6 +150,17 @@ void AppendNormalized(Form form, std::string_view text, std::string* out) {
     normalizer.AppendChunk(text.substr(begin, end - begin), out);
     begin = end;
   }
+}
+
+bool IsCombiningMark(char32_t code_point) {
+  // Categories that later versions changed: two were marks, one was not yet.
+  if (code_point == 0x1CF2 || code_point == 0x1CF3) return true;
+  if (code_point == 0x111C9 || code_point > 0x10FFFF) return false;
+  const int32_t c = static_cast<int32_t>(code_point);
+  const int category = utf8proc_get_property(c)->category;
+  const bool mark = category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+                    category == UTF8PROC_CATEGORY_ME;
+  return mark && !IsNewerThan9(c);
 }
 
 size_t GraphemeEnd(std::string_view text, size_t begin) {

@@ -3,6 +3,9 @@
 
 // Unicode normalization forms (UAX #15) and grapheme clusters (UAX #29).
 //
+// The forms are those of Unicode 9.0, which tokenizers were made with: characters that came later
+// stay as they are and do not combine.
+//
 // A text is normalized in chunks that do not influence each other: a chunk starts at a character
 // that neither reorders nor composes with what stands before it. Callers that must know where
 // output came from walk the chunks themselves. Cost is O(n log n) in the longest run of combining
@@ -25,7 +28,7 @@ class Normalizer {
 
   // The end of the chunk that starts at byte `begin` < text.size().
   size_t ChunkEnd(std::string_view text, size_t begin) const;
-  // Appends the normalized form of one chunk (or of any text).
+  // Appends the normalized form of one chunk.
   void AppendChunk(std::string_view chunk, std::string* out);
 
  private:
@@ -35,6 +38,9 @@ class Normalizer {
 
 // Appends the normalized form of `text`.
 void AppendNormalized(Form form, std::string_view text, std::string* out);
+
+// Is it a mark (category M) in Unicode 9.0? What StripAccents removes.
+bool IsCombiningMark(char32_t code_point);
 
 // The end of the extended grapheme cluster that starts at byte `begin` < text.size().
 size_t GraphemeEnd(std::string_view text, size_t begin);

@@ -95,6 +95,41 @@ Category NewerCategory(char32_t c) {
   return c <= range->last ? range->category : Category::kCn;
 }
 
+// Lowercase mappings of Unicode 16.0 and 17.0 that utf8proc's tables do not have; 0: none.
+char32_t NewerLowercase(char32_t c) {
+  switch (c) {
+    case 0x1C89:
+      return 0x1C8A;
+    case 0xA7CB:
+      return 0x264;
+    case 0xA7CC:
+    case 0xA7CE:
+    case 0xA7D2:
+    case 0xA7D4:
+    case 0xA7DA:
+      return c + 1;
+    case 0xA7DC:
+      return 0x19B;
+    default:
+      if (c >= 0x10D50 && c <= 0x10D65) return c + 0x20;
+      return c >= 0x16EA0 && c <= 0x16EB8 ? c + 0x1B : 0;
+  }
+}
+
+// Punctuation added after Unicode 8.0 (DerivedAge.txt). Sorted.
+constexpr Range kNewerPunctuation[] = {
+    {0x61D, 0x61D},     {0x9FD, 0x9FD},     {0xA76, 0xA76},     {0xC77, 0xC77},
+    {0xC84, 0xC84},     {0x1B4E, 0x1B4F},   {0x1B7D, 0x1B7F},   {0x2E43, 0x2E4F},
+    {0x2E52, 0x2E5D},   {0x10D6E, 0x10D6E}, {0x10EAD, 0x10EAD}, {0x10F55, 0x10F59},
+    {0x10F86, 0x10F89}, {0x113D4, 0x113D5}, {0x113D7, 0x113D8}, {0x1144B, 0x1144F},
+    {0x1145A, 0x1145B}, {0x1145D, 0x1145D}, {0x11660, 0x1166C}, {0x116B9, 0x116B9},
+    {0x1183B, 0x1183B}, {0x11944, 0x11946}, {0x119E2, 0x119E2}, {0x11A3F, 0x11A46},
+    {0x11A9A, 0x11A9C}, {0x11A9E, 0x11AA2}, {0x11B00, 0x11B09}, {0x11BE1, 0x11BE1},
+    {0x11C41, 0x11C45}, {0x11C70, 0x11C71}, {0x11EF7, 0x11EF8}, {0x11F43, 0x11F4F},
+    {0x11FFF, 0x11FFF}, {0x12FF1, 0x12FF2}, {0x16D6D, 0x16D6F}, {0x16E97, 0x16E9A},
+    {0x16FE2, 0x16FE2}, {0x1E5FF, 0x1E5FF}, {0x1E95E, 0x1E95F},
+};
+
 template <size_t kCount>
 bool InRanges(const Range (&ranges)[kCount], char32_t c) {
   for (const Range& range : ranges) {
@@ -127,6 +162,13 @@ Category GeneralCategory(char32_t code_point) {
   return category == Category::kCn ? NewerCategory(code_point) : category;
 }
 
+bool IsPunctuationOfUnicode8(char32_t code_point) {
+  if (code_point < 128) return (CharMask(code_point) & kPunctuation) != 0;
+  // Categories that later versions changed: to So in 12.0, to Mn in 11.0.
+  if (code_point == 0x166D || code_point == 0x111C9) return true;
+  return (CharMask(code_point) & kPunctuation) != 0 && !InRanges(kNewerPunctuation, code_point);
+}
+
 bool IsWordCharacter(char32_t code_point) {
   constexpr uint32_t kWord =
       kLetter | kMark | MaskOf(Category::kNd) | MaskOf(Category::kNl) | MaskOf(Category::kPc);
@@ -149,6 +191,7 @@ void AppendLowercase(char32_t code_point, std::string* out) {
     out->append("i\xCC\x87");
     return;
   }
+  if (const char32_t newer = NewerLowercase(code_point)) return AppendUtf8(newer, out);
   AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point))),
              out);
 }

@@ -93,6 +93,8 @@ constexpr bool IsAsciiPunctuation(char32_t c) {
   return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) ||
          (c >= 123 && c <= 126);
 }
+// \p{P} of Unicode 8.0, which is what the Punctuation and BERT pre-tokenizers cut at.
+bool IsPunctuationOfUnicode8(char32_t code_point);
 // What \w means in UTS #18 annex C: Alphabetic, M, Nd, Pc and Join_Control.
 bool IsWordCharacter(char32_t code_point);
 // Ideographs that BERT's normalizer surrounds with spaces (CJK Unified Ideographs, extensions A to

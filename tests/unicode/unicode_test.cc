@@ -67,6 +67,49 @@ TEST(Case, LowercaseAndFold) {
   EXPECT_EQ(FoldCase(0x17F), U's');
 }
 
+TEST(Case, LowercaseOfCharactersNewerThanTheTables) {
+  std::string out;
+  for (const char32_t c :
+       {U'\u1C89', U'\uA7CB', U'\uA7CC', U'\uA7DC', U'\U00010D50', U'\U00016EB8'}) {
+    AppendLowercase(c, &out);
+  }
+  EXPECT_EQ(out, "\u1C8A\u0264\uA7CD\u019B\U00010D70\U00016ED3");
+}
+
+// The reference normalizes by Unicode 9.0; what it makes of these was read off it.
+TEST(Normalize, CharactersNewerThanUnicode9NeitherCombineNorDecompose) {
+  EXPECT_EQ(Normalized(Form::kNfkc, "\U0001E05F"), "\U0001E05F");  // a letter of 15.0
+  EXPECT_EQ(Normalized(Form::kNfkd, "\u32FF"), "\u32FF");          // a square of 12.1
+  EXPECT_EQ(Normalized(Form::kNfd, "\U00011938"), "\U00011938");
+  EXPECT_EQ(Normalized(Form::kNfc, "\U00011935\U00011930"), "\U00011935\U00011930");
+  // A mark of 14.0 is a starter there: the dot below and the acute do not pass it.
+  EXPECT_EQ(Normalized(Form::kNfc, "a\u0898\u0323\u0301"), "a\u0898\u0323\u0301");
+  EXPECT_EQ(Normalized(Form::kNfd, "a\u0898\u0323\u0301"), "a\u0898\u0323\u0301");
+  EXPECT_EQ(Normalized(Form::kNfc, "a\u0323\u0301"), "\u1EA1\u0301");
+}
+
+TEST(Normalize, CombiningMarksAreThoseOfUnicode9) {
+  EXPECT_TRUE(IsCombiningMark(0x301));
+  EXPECT_TRUE(IsCombiningMark(0x903));
+  EXPECT_TRUE(IsCombiningMark(0x20DD));
+  EXPECT_TRUE(IsCombiningMark(0x1CF2));    // a mark until 12.0
+  EXPECT_FALSE(IsCombiningMark(0x111C9));  // since 11.0
+  EXPECT_FALSE(IsCombiningMark(0x898));    // 14.0
+  EXPECT_FALSE(IsCombiningMark(0x897));    // 16.0
+  EXPECT_FALSE(IsCombiningMark('a'));
+  EXPECT_FALSE(IsCombiningMark(0x110000));
+}
+
+// Read off the reference's Punctuation pre-tokenizer.
+TEST(Classes, PunctuationIsThatOfUnicode8) {
+  for (const char32_t c : {U'.', U'_', U'\u3002', U'\u166D', U'\U000111C9', U'\u2E42'}) {
+    EXPECT_TRUE(IsPunctuationOfUnicode8(c)) << std::hex << +c;
+  }
+  for (const char32_t c : {U'$', U'a', U'\u061D', U'\u2E43', U'\u2E52', U'\U0001E95E'}) {
+    EXPECT_FALSE(IsPunctuationOfUnicode8(c)) << std::hex << +c;
+  }
+}
+
 TEST(Classes, WordsAndIdeographs) {
   EXPECT_TRUE(IsWordCharacter('_'));
   EXPECT_TRUE(IsWordCharacter(0x200D));
