@@ -6,9 +6,12 @@
 // the order of the file, whatever the file says.
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <numeric>
 
 #include "base/limits.h"
+#include "base/numbers.h"
 #include "json/json.h"
 #include "tokenizer/tokenizer.h"
 
@@ -137,6 +140,34 @@ Status ReadBpe(json::Value model, Allocator& allocator, ModelParts* parts) {
   return Status();
 }
 
+// The reference reads a score as its digits, one integer rounded to double, divided by a power of
+// ten rounded again: for 17 digits that can miss the nearest double by one unit, and ties between
+// paths of equal pieces are decided by just that. Scores are written in the shortest form that
+// reads back, so the digits of the file are those of the double.
+double ScoreOfReference(double score) {
+  std::string text;
+  AppendDouble(std::fabs(score), &text);
+  const size_t mark = std::min(text.find_first_of("eE"), text.size());
+  const size_t point = std::min(text.find('.'), mark);
+  uint64_t digits = 0;
+  for (const char c : std::string_view(text).substr(0, mark)) {
+    if (c != '.') digits = digits * 10 + static_cast<uint64_t>(c - '0');
+  }
+  double written = 0;
+  if (mark < text.size() && !ParseDouble(std::string_view(text).substr(mark + 1), &written)) {
+    return score;
+  }
+  const int64_t fraction = point < mark ? static_cast<int64_t>(mark - point - 1) : 0;
+  const int64_t exponent = static_cast<int64_t>(written) - fraction;
+  // Beyond these powers, which are exact as doubles, no score is found.
+  if (exponent < -22 || exponent > 22) return score;
+  double power = 1;
+  for (int64_t i = std::abs(exponent); i > 0; --i) power *= 10;
+  const double magnitude =
+      exponent < 0 ? static_cast<double>(digits) / power : static_cast<double>(digits) * power;
+  return std::signbit(score) ? -magnitude : magnitude;
+}
+
 Status ReadUnigram(json::Value model, Allocator& allocator, ModelParts* parts) {
   parts->kind = ModelKind::kUnigram;
   const json::Value vocab = model.Find("vocab");
@@ -154,7 +185,7 @@ Status ReadUnigram(json::Value model, Allocator& allocator, ModelParts* parts) {
       return Corrupt("model.vocab[%zu]: expected [piece, score]", entries.size());
     }
     entries.push_back({piece, static_cast<int32_t>(entries.size())});
-    parts->scores.push_back(score);
+    parts->scores.push_back(ScoreOfReference(score));
   }
   CELLM_ASSIGN_OR_RETURN(parts->vocabulary, Vocabulary::Build(entries, "model.vocab", allocator));
   CELLM_RETURN_IF_ERROR(ReadBool(model, "byte_fallback", &parts->byte_fallback));

@@ -142,5 +142,18 @@ TEST(Components, TinyTokenizers) {
   EXPECT_EQ(cases, 22u * 19u);
 }
 
+// Equal paths whose sums differ by rounding only: the reference's reading of a score of 17 digits,
+// one unit from the nearest double, decides. The ids were read off the reference.
+TEST(Components, UnigramTiesFallAsTheReferenceReadsScores) {
+  auto tokenizer = Tokenizer::FromJson(
+      R"({"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["-",-5.129043102264404],)"
+      R"(["---",-12.130167007446289],["_",-2.0122928619384766]]}})",
+      {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  const auto ids = (*tokenizer)->Encode("_-------", EncodeOptions());
+  ASSERT_TRUE(ids.ok());
+  EXPECT_EQ(*ids, (std::vector<int32_t>{3, 2, 2, 1}));
+}
+
 }  // namespace
 }  // namespace cellm::tokenizer
