@@ -162,7 +162,7 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Result<std::unique_ptr<FileWriter>> Create(const std::string& path) override {
-    if (IsDirectory(path)) return InvalidArgument("%s: is a directory", path.c_str());
+    if (IsDirectory(path)) return IoError("%s: is a directory", path.c_str());
     const std::string temporary = path + StrFormat(".tmp-%ld", static_cast<long>(::getpid()));
     // O_EXCL and no following of links: a planted name must not redirect the write.
     (void)::unlink(temporary.c_str());
@@ -201,10 +201,10 @@ class PosixFileSystem final : public FileSystem {
     if (file->fd < 0) return ErrnoStatus(path, "open", errno);
     if (::fstat(file->fd, info) != 0) return ErrnoStatus(path, "stat", errno);
     if (S_ISDIR(info->st_mode)) {
-      return InvalidArgument("%s: is a directory, a file was expected", path.c_str());
+      return IoError("%s: is a directory, a file was expected", path.c_str());
     }
     if (!S_ISREG(info->st_mode)) {
-      return InvalidArgument("%s: not a regular file", path.c_str());
+      return IoError("%s: not a regular file", path.c_str());
     }
     return OkStatus();
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
@@ -282,6 +283,19 @@ Result<EngineHandle> OpenEngine(const Arguments& arguments, cellm_model* model,
   return EngineHandle(engine);
 }
 
+// Any 64 bits: what a receipt reports must replay, and a negative seed wraps.
+Status ReadSeed(const std::string& text, uint64_t* out) {
+  int64_t value = 0;
+  if (ParseInteger(text, &value)) {
+    *out = static_cast<uint64_t>(value);
+    return OkStatus();
+  }
+  const char* const end = text.data() + text.size();
+  const std::from_chars_result read = std::from_chars(text.data(), end, *out);
+  if (read.ec == std::errc() && read.ptr == end) return OkStatus();
+  return InvalidArgument("--seed: '%s' is not an integer of 64 bits", text.c_str());
+}
+
 Result<std::unique_ptr<SamplingFlags>> ReadSampling(const Arguments& arguments) {
   auto flags = std::make_unique<SamplingFlags>();
   cellm_sampling& sampling = flags->sampling;
@@ -329,7 +343,7 @@ Result<std::unique_ptr<SamplingFlags>> ReadSampling(const Arguments& arguments) 
     sampling.given |= CELLM_SAMPLING_PENALTY_WINDOW;
   }
   if (arguments.Has("seed")) {
-    sampling.seed = static_cast<uint64_t>(arguments.Integer("seed"));
+    CELLM_RETURN_IF_ERROR(ReadSeed(arguments.Text("seed"), &sampling.seed));
     sampling.given |= CELLM_SAMPLING_SEED;
   }
   for (const std::string& text : arguments.All("logit-bias")) {
