@@ -1,6 +1,7 @@
 #include "cellm/common.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,18 +60,38 @@ int Finish(int exit_code) {
 // ---- input
 // ----------------------------------------------------------------------------------------
 
-Result<std::string> ReadInput(const std::string& path) {
-  if (path != "-") return platform::SystemFiles().Read(path, kMaxInputBytes);
+namespace {
+
+// Everything that a pipe or terminal gives. `name` is for messages.
+Result<std::string> ReadStream(FILE* stream, const char* name) {
   std::string text;
   char buffer[65536];
   size_t count = 0;
-  while ((count = std::fread(buffer, 1, sizeof(buffer), stdin)) > 0) {
+  while ((count = std::fread(buffer, 1, sizeof(buffer), stream)) > 0) {
     text.append(buffer, count);
     if (text.size() > kMaxInputBytes) {
-      return OutOfRange("standard input has more than %" PRIu64 " bytes", kMaxInputBytes);
+      return OutOfRange("%s has more than %" PRIu64 " bytes", name, kMaxInputBytes);
     }
   }
-  if (std::ferror(stdin) != 0) return IoError("standard input cannot be read");
+  if (std::ferror(stream) != 0) return IoError("%s cannot be read", name);
+  return text;
+}
+
+// <(command) and /dev/stdin: read once, in order, unlike files.
+bool IsPipe(const std::string& path) {
+  struct stat info = {};
+  return stat(path.c_str(), &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode));
+}
+
+}  // namespace
+
+Result<std::string> ReadInput(const std::string& path) {
+  if (path == "-") return ReadStream(stdin, "standard input");
+  if (!IsPipe(path)) return platform::SystemFiles().Read(path, kMaxInputBytes);
+  FILE* const stream = std::fopen(path.c_str(), "rb");
+  if (stream == nullptr) return IoError("%s: cannot be opened", path.c_str());
+  Result<std::string> text = ReadStream(stream, path.c_str());
+  std::fclose(stream);
   return text;
 }
 

@@ -127,7 +127,7 @@ std::string ReceiptJson(const cellm_receipt& receipt);
 
 // ---- signals ----
 
-// While one of these lives, Ctrl-C cancels `request` instead of ending the program.
+// While one of these lives, Ctrl-C cancels `request` (may be null) instead of ending the program.
 class CancelOnInterrupt {
  public:
   explicit CancelOnInterrupt(cellm_request* request);

@@ -16,9 +16,17 @@
 namespace cellm::tools {
 namespace {
 
+// What the converter's progress goes to. Ctrl-C stops between tensors, so that nothing half done
+// stays on the disk.
+struct Watch {
+  Progress progress;
+  CancelOnInterrupt interrupt{nullptr};
+};
+
 bool Report(void* user, uint64_t done, uint64_t total, std::string_view) {
-  static_cast<Progress*>(user)->Update(done, total);
-  return true;
+  Watch& watch = *static_cast<Watch*>(user);
+  watch.progress.Update(done, total);
+  return !watch.interrupt.interrupted();
 }
 
 void PrintSummary(const std::string& output, const format::ConvertReport& report) {
@@ -104,12 +112,12 @@ Status Convert(const Arguments& arguments, format::ConvertOptions options) {
                            Calibrator::Run(input, arguments.Text("calibrate"),
                                            static_cast<uint64_t>(tokens), memory, quiet));
   }
-  Progress progress("convert", quiet);
-  options.progress = {Report, &progress};
+  Watch watch = {Progress("convert", quiet)};
+  options.progress = {Report, &watch};
   Result<format::ConvertReport> report =
       calibrated ? WriteCalibrated(*model, options, &*calibrator, output, quiet)
                  : Write(*model, options, output);
-  progress.Clear();
+  watch.progress.Clear();
   if (!report.ok()) {
     const Status& status = report.status();
     const bool named = status.message().find(output) != std::string::npos ||

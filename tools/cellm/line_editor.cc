@@ -1,10 +1,13 @@
 #include "cellm/line_editor.h"
 
+#include <langinfo.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <clocale>
 #include <cstdio>
+#include <cstring>
 
 #if CELLM_WITH_LIBEDIT
 #include <histedit.h>
@@ -75,6 +78,11 @@ char* ShowPrompt(EditLine* edit) {
 
 LineEditor::LineEditor() : impl_(std::make_unique<Impl>()) {
   if (isatty(STDIN_FILENO) == 0 || isatty(STDERR_FILENO) == 0) return;
+  // libedit drops what the locale cannot read, and text here is UTF-8 whatever the locale says.
+  // Only the character type is set: numbers are read and written as in the "C" locale.
+  if (setlocale(LC_CTYPE, "") == nullptr || std::strcmp(nl_langinfo(CODESET), "UTF-8") != 0) {
+    setlocale(LC_CTYPE, "C.UTF-8");
+  }
   // The prompt and the echo go to stderr: stdout carries replies only.
   impl_->edit = el_init("cellm", stdin, stderr, stderr);
   impl_->history = history_init();
