@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "cellm/calibrate.h"
 #include "cellm/commands.h"
 #include "cellm/common.h"
+#include "cellm/convert_calibrate.h"
 #include "cellm/progress.h"
 #include "format/model_file.h"
 #include "platform/file.h"

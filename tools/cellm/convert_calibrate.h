@@ -1,5 +1,5 @@
-#ifndef CELLM_TOOLS_CELLM_CALIBRATE_H_
-#define CELLM_TOOLS_CELLM_CALIBRATE_H_
+#ifndef CELLM_TOOLS_CELLM_CONVERT_CALIBRATE_H_
+#define CELLM_TOOLS_CELLM_CONVERT_CALIBRATE_H_
 
 // The calibration of convert and quantize: the source model reads a text through the same API as
 // everything else, first to learn what its matrices are multiplied with, and at the end to measure
@@ -38,4 +38,4 @@ class Calibrator {
 
 }  // namespace cellm::tools
 
-#endif  // CELLM_TOOLS_CELLM_CALIBRATE_H_
+#endif  // CELLM_TOOLS_CELLM_CONVERT_CALIBRATE_H_

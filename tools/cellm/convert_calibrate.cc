@@ -1,4 +1,4 @@
-#include "cellm/calibrate.h"
+#include "cellm/convert_calibrate.h"
 
 #include <algorithm>
 #include <cinttypes>
