@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-/* ---- calibration: what the matrices of a model are multiplied with ----------------------------- */
+/* ---- calibration: what the matrices of a model are multiplied with -----------------------------
+ */
 
 /* From now on everything that the engine evaluates adds to statistics of the inputs of every
  * matrix: sums of x x^T. Evaluation is slower meanwhile. At most about max_bytes of memory (beyond
@@ -21,14 +22,15 @@ cellm_status cellm_engine_collect_inputs(cellm_engine* engine, uint64_t max_byte
 
 typedef struct cellm_input_moments {
   uint32_t struct_size;
-  int32_t matrix;          /* the expert of a fused tensor; -1: the tensor is one matrix */
-  cellm_text tensor;       /* name in the model file */
+  int32_t matrix;    /* the expert of a fused tensor; -1: the tensor is one matrix */
+  cellm_text tensor; /* name in the model file */
   int32_t columns;
-  int32_t is_diagonal;     /* 1: moments is [columns]; 0: [columns, columns], row-major */
-  uint64_t rows;           /* how many inputs were added up */
-  const float* moments;    /* valid, like tensor.data, until the engine evaluates again */
+  int32_t is_diagonal;  /* 1: moments is [columns]; 0: [columns, columns], row-major */
+  uint64_t rows;        /* how many inputs were added up */
+  const float* moments; /* valid, like tensor.data, until the engine evaluates again */
 } cellm_input_moments;
-#define CELLM_INPUT_MOMENTS_INIT {sizeof(cellm_input_moments), 0, {0, 0}, 0, 0, 0, 0}
+#define CELLM_INPUT_MOMENTS_INIT \
+  { sizeof(cellm_input_moments), 0, {0, 0}, 0, 0, 0, 0 }
 
 typedef int32_t (*cellm_input_moments_fn)(const cellm_input_moments* moments, void* user);
 /* Calls `callback` for each matrix that was reached, by tensor name; non-zero stops (CANCELLED).
