@@ -2,8 +2,8 @@
 #
 #   cellm_flags      everything of ours: warnings are errors, no contraction of a*b+c behind our
 #                    back (results must not depend on the compiler), frame pointers kept
-#   cellm_lib_flags  the library, tests, benches and fuzzers: no exceptions, no RTTI
-#   cellm_tool_flags tools only, where CLI11, nlohmann-json and httplib need exceptions
+#   cellm_lib_flags  the library and whatever uses its C++ headers (tests, benches, fuzzers, the
+#                    command): no exceptions, no RTTI
 find_package(Threads REQUIRED)
 
 add_library(cellm_flags INTERFACE)
@@ -25,9 +25,6 @@ add_library(cellm_lib_flags INTERFACE)
 target_compile_options(cellm_lib_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions -fno-rtti>)
 target_link_libraries(cellm_lib_flags INTERFACE cellm_flags)
-
-add_library(cellm_tool_flags INTERFACE)
-target_link_libraries(cellm_tool_flags INTERFACE cellm_flags)
 
 # __FILE__ says the path inside the source tree: messages and binaries do not depend on where it
 # was built. Not under a compiler cache, where the flag would tie every object to one checkout.
