@@ -53,13 +53,19 @@ target_include_directories(cellm_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_IN
 
 # --- libcellm.a: link all objects into one, then keep only the public names global.
 # --force-group-allocation dissolves COMDAT groups first, whose names would otherwise become local.
+# Only GNU ld knows it; beside clang, CMake names lld as the linker where that is installed.
+set(merging_linker ${CMAKE_LINKER})
+if(merging_linker MATCHES "lld")
+  find_program(CELLM_GNU_LD NAMES ld.bfd REQUIRED)
+  set(merging_linker ${CELLM_GNU_LD})
+endif()
 set(merged ${CMAKE_CURRENT_BINARY_DIR}/cellm_merged.o)
 set(vendored_files "")
 foreach(lib ${vendored_libs})
   list(APPEND vendored_files $<TARGET_FILE:${lib}>)
 endforeach()
 add_custom_command(OUTPUT ${merged}
-  COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${merged} --whole-archive
+  COMMAND ${merging_linker} -r --force-group-allocation -o ${merged} --whole-archive
           $<TARGET_FILE:cellm_core> ${vendored_files}
   COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=cellm_* ${merged}
   DEPENDS cellm_core ${vendored_libs}
