@@ -1,31 +1,40 @@
 #!/usr/bin/env bash
-# Compares the symbols that libcellm.so exports, and those that libcellm.a leaves global, with
-# docs/abi/exports.txt, and that list with the CELLM_API functions of include/cellm/cellm.h.
+# Compares what the libraries export with what they promise.
 #
 # Usage: scripts/check_exports.sh BUILD_DIR [--update]
+#   libcellm.so   exports exactly the names of docs/abi/exports.txt, which are the CELLM_API
+#                 functions of include/cellm/cellm.h
+#   libcellm.a    leaves the same names global, and those of cellm_experimental.h
+# --update writes the list anew from the header.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$1
-expected=docs/abi/exports.txt
+listed=docs/abi/exports.txt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export LC_ALL=C
 
-nm -D --defined-only "$build/libcellm.so" | awk '{print $3}' | sort -u >"$work/shared"
-nm -g --defined-only "$build/libcellm.a" | awk 'NF == 3 {print $3}' | sort -u >"$work/static"
 sed -n 's/^CELLM_API.*[ *]\(cellm_[a-z0-9_]*\)(.*/\1/p' include/cellm/cellm.h | sort -u \
     >"$work/declared"
-if [ "${2:-}" = --update ]; then cp "$work/shared" "$expected"; fi
+[ "${2:-}" != --update ] || cp "$work/declared" "$listed"
+sed -n 's/^[a-z].*[ *]\(cellm_[a-z0-9_]*\)(.*/\1/p' include/cellm/cellm_experimental.h |
+    sort -u - "$listed" >"$work/listed_static"
 
 status=0
-for kind in shared static declared; do
-    if diff -u "$expected" "$work/$kind" >"$work/diff"; then
-        echo "$kind: $(wc -l <"$work/$kind") symbols, as listed"
+# compare NAME EXPECTED FOUND
+compare() {
+    if diff -u "$2" "$3" >"$work/diff"; then
+        echo "$1: $(wc -l <"$3") names, as listed"
     else
-        echo "$kind: differs from $expected (- listed, + found):"
+        echo "$1: differs from $listed (- listed, + found):"
         tail -n +3 "$work/diff" | grep '^[-+]' | sed 's/^/  /'
         status=1
     fi
-done
-[ -s "$expected" ] || { echo "error: $expected is empty"; status=1; }
+}
+nm -D --defined-only "$build/libcellm.so" | awk '{print $3}' | sort -u >"$work/shared"
+nm -g --defined-only "$build/libcellm.a" | awk 'NF == 3 {print $3}' | sort -u >"$work/static"
+compare "header" "$listed" "$work/declared"
+compare "libcellm.so" "$listed" "$work/shared"
+compare "libcellm.a" "$work/listed_static" "$work/static"
+[ -s "$listed" ] || { echo "error: $listed is empty"; status=1; }
 exit $status

@@ -15,7 +15,8 @@ struct Limits {
   int64_t max_steps = 20'000'000;
   // Macros, call blocks and recursive loops inside each other. The reference gives up at about 200.
   int max_call_depth = 100;
-  // Nested evaluations, which is what the C++ stack pays for: about 1 kB each from gcc, 2 from clang.
+  // Nested evaluations, which is what the C++ stack pays for: about 1 kB each from gcc, 2 from
+  // clang.
   int max_eval_depth = 450;
   size_t max_output_bytes = size_t{64} << 20;
   size_t max_string_bytes = size_t{64} << 20;   // of any one string on the way

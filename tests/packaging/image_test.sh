@@ -10,19 +10,8 @@ cd "$(dirname "$0")/../.."
 command -v buildah >/dev/null && command -v debootstrap >/dev/null || scripts/setup.sh image || exit 1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0
-check() {
-    local name=$1
-    shift
-    if "$@" >"$work/out" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok    $name"
-    else
-        failed=$((failed + 1))
-        echo "FAIL  $name"
-        tail -n 30 "$work/out" | sed 's/^/      /'
-    fi
-}
+. tests/packaging/checks.sh
+
 engine() {
     buildah --storage-driver vfs --root "$work/storage" --runroot "$work/run" "$@"
 }
@@ -36,30 +25,21 @@ make_base() {
     rm -rf "$work/debian"
     return $code
 }
-inside() { engine run --isolation chroot --network host "$container" -- "$@"; }
+inside() { engine run --isolation chroot "$container" -- "$@"; }
+entry() { engine inspect --format '{{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.User}}' "$@"; }
+left_over() {
+    ! inside sh -c 'command -v g++ cmake; ls /src /usr/local/include/cellm' 2>/dev/null | grep .
+}
 
 check "a base image from a bare Debian root" make_base
 check "the Dockerfile builds" engine bud --isolation chroot --network host \
     --build-arg BASE=localhost/bare-debian --build-arg RUN_BASE=localhost/bare-debian \
     -t localhost/cellm .
 container=$(engine from localhost/cellm)
-check "the image answers from its bundled model" bash -c '"$@" | grep Paris' _ \
-    buildah --storage-driver vfs --root "$work/storage" --runroot "$work/run" \
-    run --isolation chroot "$container" -- \
+check "the image answers from its bundled model" prints Paris inside \
     cellm infer --prompt "What is the capital of France?" --chat --temperature 0
-check "the entry point is the command, run by nobody" bash -c '
-    echo "$1"; grep -q "/usr/local/bin/cellm" <<<"$1" && grep -q "65534" <<<"$1"' _ \
-    "$(engine inspect --format '{{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.User}}' \
-        localhost/cellm)"
-check "no compiler, source or header is left in the image" bash -c '
-    ! "$@" -c "command -v g++ || command -v cmake || ls /src || ls /usr/local/include/cellm" \
-        2>/dev/null | grep .' _ \
-    buildah --storage-driver vfs --root "$work/storage" --runroot "$work/run" \
-    run --isolation chroot "$container" -- sh
-added=$(( $(engine inspect --type image --format '{{.Docker.Size}}' localhost/cellm 2>/dev/null ||
-    echo 0) / 1000000 ))
-[ "$added" -eq 0 ] || echo "size: $added MB with its base"
+check "the entry point is the command" prints /usr/local/bin/cellm entry localhost/cellm
+check "it runs as nobody" prints 65534 entry localhost/cellm
+check "no compiler, source or header is left in the image" left_over
 
-[ -z "${CELLM_COUNT_FILE:-}" ] || echo "$passed $failed 0" >"$CELLM_COUNT_FILE"
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" -eq 0 ]
+finish_checks

@@ -9,27 +9,8 @@ build=${1:-build/release}
 root=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0
+. tests/packaging/checks.sh
 
-# check NAME COMMAND...: the command must succeed; its output is shown when it does not.
-check() {
-    local name=$1
-    shift
-    if "$@" >"$work/out" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok    $name"
-    else
-        failed=$((failed + 1))
-        echo "FAIL  $name"
-        sed 's/^/      /' "$work/out" | tail -n 30
-    fi
-}
-# prints WORD COMMAND...: the command must succeed and print the word.
-prints() {
-    local word=$1
-    shift
-    "$@" >"$work/printed" && cat "$work/printed" && grep -q -- "$word" "$work/printed"
-}
 exists() { local file; for file in "$@"; do [ -s "$file" ] || { echo "no $file"; return 1; }; done; }
 
 cmake --install "$build" --prefix "$work/first" >"$work/install.log" 2>&1 ||
@@ -83,6 +64,4 @@ check "C++ sees the same version in header and library" consumer/version
 check "the example says what is wrong with a missing model" bash -c '
     ./static nowhere.cellm 2>&1 | grep "nowhere.cellm"'
 
-[ -z "${CELLM_COUNT_FILE:-}" ] || echo "$passed $failed 0" >"$CELLM_COUNT_FILE"
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" -eq 0 ]
+finish_checks
