@@ -37,6 +37,14 @@ void MeasureBackend::GatedLinear(Rows x, const LinearPart& gate, const LinearPar
 }
 void MeasureBackend::RopeTable(const StepContext&, const RopeSpec& spec, Rows) {
   Raise(&needs_.rotary_half, spec.rotary_dim / 2);
+  // A second bound of either kind makes every length beyond the lower one a class of its own.
+  const auto note_exact = [this](int32_t from) {
+    rope_dynamic_from_ = rope_dynamic_from_ == 0 ? from : std::min(rope_dynamic_from_, from);
+  };
+  if (spec.dynamic_from > 0) note_exact(spec.dynamic_from);
+  if (spec.long_inv_freq.empty() || spec.long_from == rope_long_from_) return;
+  if (rope_long_from_ > 0) note_exact(std::min(spec.long_from, rope_long_from_));
+  rope_long_from_ = spec.long_from;
 }
 void MeasureBackend::AttendPages(const StepContext&, int32_t, const AttendSpec& spec, Rows, Rows) {
   Raise(&needs_.attend_heads, spec.heads / spec.kv_heads);

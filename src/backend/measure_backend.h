@@ -30,6 +30,9 @@ struct ScratchNeeds {
 class MeasureBackend final : public Backend {
  public:
   const ScratchNeeds& needs() const { return needs_; }
+  // Where the model's rotary factors begin to depend on the planned length; 0: nowhere.
+  int32_t rope_long_from() const { return rope_long_from_; }
+  int32_t rope_dynamic_from() const { return rope_dynamic_from_; }
 
   Result<Weight> Prepare(const Matrix& matrix, WeightUse use, Allocator& allocator) override;
   void Embed(const Weight& table, std::span<const int32_t> tokens, float scale, Rows out) override;
@@ -71,6 +74,8 @@ class MeasureBackend final : public Backend {
 
  private:
   ScratchNeeds needs_;
+  int32_t rope_long_from_ = 0;
+  int32_t rope_dynamic_from_ = 0;
 };
 
 }  // namespace cellm

@@ -210,6 +210,8 @@ Result<std::unique_ptr<Engine>> Engine::Finish(std::unique_ptr<Impl> impl_in,
   step.arena = &measured;
   engine->model_->family->forward(engine->model_->weights.get(), measure, step);
 
+  engine->rope_long_from_ = measure.rope_long_from();
+  engine->rope_dynamic_from_ = measure.rope_dynamic_from();
   CELLM_RETURN_IF_ERROR(impl.backend->Reserve(measure.needs(), allocator));
   CELLM_ASSIGN_OR_RETURN(impl.arena_block,
                          Array<std::byte>::Uninitialised(allocator, measured.used_bytes(),
@@ -288,6 +290,28 @@ Result<SequenceId> Engine::Fork(SequenceId id) {
   }
   return Busy("all %zu sequences are in use", impl_->slots.size());
 }
+
+int64_t Engine::LengthClass(int32_t planned_total_tokens) const {
+  if (rope_dynamic_from_ > 0 && planned_total_tokens > rope_dynamic_from_) {
+    return planned_total_tokens;
+  }
+  return rope_long_from_ > 0 && planned_total_tokens > rope_long_from_ ? 1 : 0;
+}
+
+Result<int32_t> Engine::TakeSnapshot(SequenceId id) {
+  const Slot* const slot = impl_->Find(id);
+  if (slot == nullptr) return StaleSequence(id);
+  return impl_->cache->TakeSnapshot(slot->cache_slot);
+}
+
+Result<SequenceId> Engine::CreateSequenceFrom(int32_t snapshot, int32_t position,
+                                              int32_t planned_total_tokens) {
+  CELLM_ASSIGN_OR_RETURN(const SequenceId id, CreateSequence(planned_total_tokens));
+  impl_->cache->StartFrom(impl_->Find(id)->cache_slot, snapshot, position);
+  return id;
+}
+
+SequenceCache& Engine::cache() { return *impl_->cache; }
 
 Result<int32_t> Engine::Position(SequenceId id) const {
   const Slot* const slot = impl_->Find(id);

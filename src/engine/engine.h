@@ -105,6 +105,18 @@ class Engine {
   Result<SequenceId> Fork(SequenceId id);
   Result<int32_t> Position(SequenceId id) const;
 
+  // Two sequences with the same tokens hold the same K/V exactly when their planned lengths are of
+  // one class (see RopeSpec); 0 for nearly every model.
+  int64_t LengthClass(int32_t planned_total_tokens) const;
+
+  // The past of a sequence, for cache().StartFrom() and the rest there. OutOfMemory, NotFound.
+  Result<int32_t> TakeSnapshot(SequenceId id);
+  // A new sequence that begins with the first `position` tokens of a snapshot of the same length
+  // class. Errors as for CreateSequence().
+  Result<SequenceId> CreateSequenceFrom(int32_t snapshot, int32_t position,
+                                        int32_t planned_total_tokens);
+  SequenceCache& cache();
+
   // Advances the sequences of the plan, each at most once. On failure nothing has changed.
   //   InvalidArgument  empty item, token id outside the vocabulary, a sequence named twice
   //   NotFound         stale sequence
@@ -132,6 +144,7 @@ class Engine {
   EngineOptions options_;
   int32_t context_tokens_ = 0;
   uint64_t arena_bytes_ = 0;
+  int32_t rope_long_from_ = 0, rope_dynamic_from_ = 0;
   std::unique_ptr<Impl> impl_;
 };
 

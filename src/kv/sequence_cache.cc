@@ -36,6 +36,19 @@ struct Sequence {
   Array<LayerState> layers;
 };
 
+// Pages [first, first + refs.size()) of one group.
+struct SnapshotTable {
+  int32_t first = 0;
+  std::vector<PageRef> refs;
+};
+
+struct Snapshot {
+  bool used = false;
+  int32_t tokens = 0;
+  std::vector<SnapshotTable> tables;  // [groups]
+  Array<float> state;
+};
+
 }  // namespace
 
 struct SequenceCache::Impl {
@@ -45,6 +58,7 @@ struct SequenceCache::Impl {
   std::vector<Group> groups;
   std::vector<PagePool> pools;  // [groups]
   std::vector<Sequence> sequences;
+  std::vector<Snapshot> snapshots;
   int64_t state_floats = 0;
   mutable CacheStats stats;
 
@@ -68,7 +82,15 @@ struct SequenceCache::Impl {
     return held < options.max_bytes ? options.max_bytes - held : 0;
   }
 
+  // The first page that a query at `tokens` or later can see.
+  int32_t FirstLivePage(size_t group, int32_t tokens) const {
+    return static_cast<int32_t>(FirstLiveToken(groups[group].window, tokens) / options.page_tokens);
+  }
+  const Snapshot& snapshot(int32_t index) const { return snapshots[static_cast<size_t>(index)]; }
+
   void MakeGroups();
+  Result<Array<float>> AllocateState();
+  int32_t FreeSnapshotIndex();
   Status AllocateSequence(Sequence* sequence);
   void FillLayerStates(Sequence* sequence);
   Result<PageRef> TakePage(size_t group);
@@ -105,14 +127,27 @@ void SequenceCache::Impl::MakeGroups() {
   for (const Group& group : groups) pools.emplace_back(group.page_bytes, *allocator);
 }
 
-Status SequenceCache::Impl::AllocateSequence(Sequence* sequence) {
-  const size_t pages = static_cast<size_t>(TablePages());
+Result<Array<float>> SequenceCache::Impl::AllocateState() {
   const uint64_t state_bytes = static_cast<uint64_t>(state_floats) * sizeof(float);
   if (state_bytes > GrowthLimit()) {
     return OutOfMemory("sequence state: %llu bytes needed, %llu available",
                        static_cast<unsigned long long>(state_bytes),
                        static_cast<unsigned long long>(GrowthLimit()));
   }
+  return Array<float>::Zeroed(*allocator, static_cast<size_t>(state_floats), MemoryClass::kCache,
+                              "sequence state");
+}
+
+int32_t SequenceCache::Impl::FreeSnapshotIndex() {
+  for (size_t i = 0; i < snapshots.size(); ++i) {
+    if (!snapshots[i].used) return static_cast<int32_t>(i);
+  }
+  snapshots.emplace_back();
+  return static_cast<int32_t>(snapshots.size() - 1);
+}
+
+Status SequenceCache::Impl::AllocateSequence(Sequence* sequence) {
+  const size_t pages = static_cast<size_t>(TablePages());
   sequence->tables.resize(groups.size());
   for (Table& table : sequence->tables) {
     CELLM_ASSIGN_OR_RETURN(
@@ -122,9 +157,7 @@ Status SequenceCache::Impl::AllocateSequence(Sequence* sequence) {
     std::fill(table.refs.begin(), table.refs.end(), PageRef());
     table.first = table.end = 0;
   }
-  CELLM_ASSIGN_OR_RETURN(sequence->state,
-                         Array<float>::Zeroed(*allocator, static_cast<size_t>(state_floats),
-                                              MemoryClass::kCache, "sequence state"));
+  CELLM_ASSIGN_OR_RETURN(sequence->state, AllocateState());
   CELLM_ASSIGN_OR_RETURN(
       sequence->layers,
       Array<LayerState>::Zeroed(*allocator, specs.size(), MemoryClass::kCache, "layer states"));
@@ -168,10 +201,14 @@ void SequenceCache::Impl::FillLayerStates(Sequence* sequence) {
 
 Result<PageRef> SequenceCache::Impl::TakePage(size_t group) {
   Result<PageRef> page = pools[group].Take(GrowthLimit());
-  if (page.ok()) return page;
-  // Another group may sit on empty slabs.
-  for (PagePool& pool : pools) pool.Trim();
-  return pools[group].Take(GrowthLimit());
+  if (!page.ok()) {
+    // Another group may sit on empty slabs.
+    for (PagePool& pool : pools) pool.Trim();
+    page = pools[group].Take(GrowthLimit());
+  }
+  // What another sequence left there must not reach a file.
+  if (page.ok()) std::memset(pools[group].Bytes(page.value()), 0, pools[group].page_bytes());
+  return page;
 }
 
 Status SequenceCache::Impl::GrowTable(size_t g, Sequence* sequence, int32_t count) {
@@ -339,9 +376,7 @@ void SequenceCache::Commit(int32_t slot, int32_t count) {
   Sequence& sequence = impl_->sequences[static_cast<size_t>(slot)];
   sequence.tokens += count;
   for (size_t g = 0; g < impl_->groups.size(); ++g) {
-    const int64_t live = FirstLiveToken(impl_->groups[g].window, sequence.tokens);
-    impl_->CutFront(g, &sequence.tables[g],
-                    static_cast<int32_t>(live / impl_->options.page_tokens));
+    impl_->CutFront(g, &sequence.tables[g], impl_->FirstLivePage(g, sequence.tokens));
   }
 }
 
@@ -364,8 +399,7 @@ Status SequenceCache::Rewind(int32_t slot, int32_t position) {
                          sequence.tokens);
     }
     for (size_t g = 0; g < impl_->groups.size(); ++g) {
-      const int64_t live = FirstLiveToken(impl_->groups[g].window, position);
-      if (live / impl_->options.page_tokens < sequence.tables[g].first) {
+      if (impl_->FirstLivePage(g, position) < sequence.tables[g].first) {
         return Unsupported("rewind to %d of %d: earlier tokens have left a window of %d", position,
                            sequence.tokens, impl_->groups[g].window);
       }
@@ -379,6 +413,132 @@ Status SequenceCache::Rewind(int32_t slot, int32_t position) {
   if (position == 0) std::fill(sequence.state.begin(), sequence.state.end(), 0.0f);
   return OkStatus();
 }
+
+Result<int32_t> SequenceCache::TakeSnapshot(int32_t slot) {
+  const Sequence& from = impl_->sequences[static_cast<size_t>(slot)];
+  CELLM_CHECK(from.used, "a snapshot of a free sequence");
+  Snapshot snapshot;
+  CELLM_ASSIGN_OR_RETURN(snapshot.state, impl_->AllocateState());
+  std::copy(from.state.begin(), from.state.end(), snapshot.state.begin());
+  snapshot.used = true;
+  snapshot.tokens = from.tokens;
+  snapshot.tables.resize(impl_->groups.size());
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    SnapshotTable& table = snapshot.tables[g];
+    // A rewound sequence may hold pages before the window: they are not kept.
+    table.first = std::max(from.tables[g].first, impl_->FirstLivePage(g, from.tokens));
+    for (int32_t i = table.first; i < from.tables[g].end; ++i) {
+      table.refs.push_back(from.tables[g].refs[static_cast<size_t>(i)]);
+      impl_->pools[g].AddReference(table.refs.back());
+    }
+  }
+  impl_->stats.state_bytes += snapshot.state.size() * sizeof(float);
+  const int32_t index = impl_->FreeSnapshotIndex();
+  impl_->snapshots[static_cast<size_t>(index)] = std::move(snapshot);
+  return index;
+}
+
+Result<int32_t> SequenceCache::NewSnapshot(int32_t tokens) {
+  CELLM_CHECK(tokens >= 0 && tokens <= impl_->options.context_tokens,
+              "a snapshot is longer than the context");
+  const int32_t index = impl_->FreeSnapshotIndex();
+  {
+    Snapshot& snapshot = impl_->snapshots[static_cast<size_t>(index)];
+    CELLM_ASSIGN_OR_RETURN(snapshot.state, impl_->AllocateState());
+    snapshot.used = true;
+    snapshot.tokens = tokens;
+    snapshot.tables.resize(impl_->groups.size());
+    impl_->stats.state_bytes += snapshot.state.size() * sizeof(float);
+  }
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    SnapshotTable& table = impl_->snapshots[static_cast<size_t>(index)].tables[g];
+    table.first = impl_->FirstLivePage(g, tokens);
+    for (int32_t i = table.first; i < impl_->PagesFor(tokens); ++i) {
+      const Result<PageRef> page = impl_->TakePage(g);
+      if (!page.ok()) {
+        DropSnapshot(index);
+        return page.status();
+      }
+      table.refs.push_back(page.value());
+    }
+  }
+  return index;
+}
+
+void SequenceCache::DropSnapshot(int32_t index) {
+  Snapshot& snapshot = impl_->snapshots[static_cast<size_t>(index)];
+  CELLM_CHECK(snapshot.used, "a snapshot is dropped twice");
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    for (const PageRef ref : snapshot.tables[g].refs) impl_->pools[g].Release(ref);
+  }
+  impl_->stats.state_bytes -= snapshot.state.size() * sizeof(float);
+  snapshot = Snapshot();
+}
+
+int32_t SequenceCache::snapshot_tokens(int32_t index) const {
+  return impl_->snapshot(index).tokens;
+}
+
+uint64_t SequenceCache::SnapshotOwnBytes(int32_t index) const {
+  const Snapshot& snapshot = impl_->snapshot(index);
+  uint64_t bytes = snapshot.state.size() * sizeof(float);
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    for (const PageRef ref : snapshot.tables[g].refs) {
+      if (impl_->pools[g].References(ref) == 1) bytes += impl_->pools[g].page_bytes();
+    }
+  }
+  return bytes;
+}
+
+bool SequenceCache::CanStartAt(int32_t index, int32_t position) const {
+  const Snapshot& snapshot = impl_->snapshot(index);
+  if (position < 0 || position > snapshot.tokens) return false;
+  if (position == snapshot.tokens || position == 0) return true;
+  if (impl_->state_floats > 0) return false;
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    if (impl_->FirstLivePage(g, position) < snapshot.tables[g].first) return false;
+  }
+  return true;
+}
+
+void SequenceCache::StartFrom(int32_t slot, int32_t index, int32_t position) {
+  const Snapshot& snapshot = impl_->snapshot(index);
+  Sequence& to = impl_->sequences[static_cast<size_t>(slot)];
+  CELLM_CHECK(to.used && to.tokens == 0 && CanStartAt(index, position),
+              "a sequence cannot start from there");
+  if (position == 0) return;
+  to.tokens = position;
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    const SnapshotTable& source = snapshot.tables[g];
+    Table& target = to.tables[g];
+    target.first = std::max(source.first, impl_->FirstLivePage(g, position));
+    target.end = std::max(target.first, impl_->PagesFor(position));
+    for (int32_t i = target.first; i < target.end; ++i) {
+      const PageRef ref = source.refs[static_cast<size_t>(i - source.first)];
+      impl_->pools[g].AddReference(ref);
+      target.refs[static_cast<size_t>(i)] = ref;
+      target.pages[static_cast<size_t>(i)] = impl_->pools[g].Bytes(ref);
+    }
+  }
+  std::copy(snapshot.state.begin(), snapshot.state.end(), to.state.begin());
+}
+
+std::vector<std::span<uint8_t>> SequenceCache::Contents(int32_t index) {
+  Snapshot& snapshot = impl_->snapshots[static_cast<size_t>(index)];
+  std::vector<std::span<uint8_t>> spans;
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    for (const PageRef ref : snapshot.tables[g].refs) {
+      spans.emplace_back(impl_->pools[g].Bytes(ref), impl_->pools[g].page_bytes());
+    }
+  }
+  if (!snapshot.state.empty()) {
+    spans.emplace_back(reinterpret_cast<uint8_t*>(snapshot.state.data()),
+                       snapshot.state.size() * sizeof(float));
+  }
+  return spans;
+}
+
+void SequenceCache::set_max_bytes(uint64_t bytes) { impl_->options.max_bytes = bytes; }
 
 const LayerState* SequenceCache::layers(int32_t slot) const {
   return impl_->sequences[static_cast<size_t>(slot)].layers.data();
@@ -411,8 +571,7 @@ void SequenceCache::CheckInvariants() const {
     for (const Sequence& sequence : impl_->sequences) {
       if (!sequence.used) continue;
       const Table& table = sequence.tables[g];
-      const int64_t live = FirstLiveToken(impl_->groups[g].window, sequence.tokens);
-      CELLM_CHECK(table.first <= live / impl_->options.page_tokens,
+      CELLM_CHECK(table.first <= impl_->FirstLivePage(g, sequence.tokens),
                   "a page that a query can see was given back");
       CELLM_CHECK(table.end == impl_->PagesFor(sequence.tokens),
                   "a table has not the pages of its tokens");
@@ -426,6 +585,15 @@ void SequenceCache::CheckInvariants() const {
           CELLM_CHECK(pool.References(table.refs[index]) > 0, "a table holds a free page");
         references += inside ? 1 : 0;
       }
+    }
+    for (const Snapshot& snapshot : impl_->snapshots) {
+      if (!snapshot.used) continue;
+      const SnapshotTable& table = snapshot.tables[g];
+      CELLM_CHECK(table.first == impl_->FirstLivePage(g, snapshot.tokens) &&
+                      table.first + static_cast<int32_t>(table.refs.size()) ==
+                          std::max(table.first, impl_->PagesFor(snapshot.tokens)),
+                  "a snapshot has not the pages of its tokens");
+      references += static_cast<int64_t>(table.refs.size());
     }
     int64_t counted = 0;
     pool.ForEachPage([&counted](PageRef, int32_t count) { counted += count; });

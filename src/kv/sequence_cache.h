@@ -12,6 +12,11 @@
 //
 // Pages are taken from the allocator in slabs as sequences grow, counted by reference, and copied
 // before a write when shared. Windowed groups give a page back when no later query can see it.
+//
+// A snapshot is a past that no sequence is working on: a table of shared pages and a copy of the
+// states. Sequences start from it at no cost but that copy; its contents can be written to a file
+// and read back.
+//
 // Invariants, tested by CheckInvariants(): (1) a page's count is the number of tables holding it;
 // (2) a page with count > 1 is never written; (3) a free page is in no table; (4) the table of a
 // sequence of t tokens holds exactly the pages that the formula of layer_state.h counts.
@@ -39,7 +44,7 @@ struct CacheOptions {
 struct CacheStats {
   uint64_t page_bytes_used = 0;  // pages in some table (each once)
   uint64_t page_bytes_free = 0;  // taken from the allocator, in no table
-  uint64_t state_bytes = 0;      // fixed-size states
+  uint64_t state_bytes = 0;      // fixed-size states, of sequences and snapshots
   uint64_t table_bytes = 0;
   int64_t pages_copied = 0;  // by copy on write, since creation
 };
@@ -68,6 +73,29 @@ class SequenceCache {
   void Cancel(int32_t slot);
   // See Engine::Rewind.
   Status Rewind(int32_t slot, int32_t position);
+
+  // ---- snapshots: small numbers that are used again after DropSnapshot() ----
+  // The past of a sequence between steps. OutOfMemory: its states.
+  Result<int32_t> TakeSnapshot(int32_t slot);
+  // Room for the contents of a past of `tokens` tokens, to be filled through Contents().
+  // OutOfMemory.
+  Result<int32_t> NewSnapshot(int32_t tokens);
+  void DropSnapshot(int32_t snapshot);
+  int32_t snapshot_tokens(int32_t snapshot) const;
+  // Bytes that dropping it would free: pages that nobody else holds, and its states.
+  uint64_t SnapshotOwnBytes(int32_t snapshot) const;
+  // Whether a sequence can start at `position` of it: everywhere in [0, tokens] for models without
+  // states and windows, else at its end only (a little before it, while windows still reach).
+  bool CanStartAt(int32_t snapshot, int32_t position) const;
+  // The empty sequence `slot` gets the first `position` tokens. Requires CanStartAt().
+  void StartFrom(int32_t slot, int32_t snapshot, int32_t position);
+  // Pages and states as spans, in an order that depends on the number of tokens alone; together
+  // BytesPerSequence(tokens). For writing to a file, or filling a NewSnapshot(). Valid until the
+  // cache changes.
+  std::vector<std::span<uint8_t>> Contents(int32_t snapshot);
+
+  // Lowering it below what is held is allowed: nothing is freed, growth is refused. 0: no limit.
+  void set_max_bytes(uint64_t bytes);
 
   // [layers.size()], valid until the sequence is freed. The pages that they show are those of the
   // last Grow().

@@ -78,13 +78,61 @@ void RandomOperations(uint64_t seed, bool with_state) {
       float state = 0.0f;
     };
     std::map<int32_t, Plain> sequences;
+    std::map<int32_t, Plain> snapshots;
     const auto cell = [&](int32_t slot, int32_t layer, int32_t position) {
       const KvSlice& kv = cache->layers(slot)[layer].kv;
       uint8_t* const page = kv.pages[position / kv.page_tokens];
       return page == nullptr ? nullptr : page + kv.k_offset + position % kv.page_tokens;
     };
     for (int step = 0; step < 400; ++step) {
-      const uint64_t action = rng.NextBelow(10);
+      const uint64_t action = rng.NextBelow(14);
+      if (action >= 10 && !snapshots.empty()) {
+        auto picked = snapshots.begin();
+        std::advance(picked, static_cast<int64_t>(rng.NextBelow(snapshots.size())));
+        const auto& [snapshot, plain] = *picked;
+        const int32_t tokens = static_cast<int32_t>(plain.values.size());
+        ASSERT_EQ(cache->snapshot_tokens(snapshot), tokens);
+        if (action == 10) {
+          const uint64_t own = cache->SnapshotOwnBytes(snapshot);
+          const uint64_t before = cache->stats().page_bytes_used + cache->stats().state_bytes;
+          cache->DropSnapshot(snapshot);
+          EXPECT_EQ(before - cache->stats().page_bytes_used - cache->stats().state_bytes, own);
+          snapshots.erase(picked);
+        } else if (action == 11) {
+          // Out to a file and back.
+          const auto copy = cache->NewSnapshot(tokens);
+          ASSERT_TRUE(copy.ok());
+          const auto from = cache->Contents(snapshot);
+          const auto to = cache->Contents(*copy);
+          ASSERT_EQ(from.size(), to.size());
+          size_t bytes = 0;
+          for (size_t i = 0; i < from.size(); ++i) {
+            ASSERT_EQ(from[i].size(), to[i].size());
+            std::copy(from[i].begin(), from[i].end(), to[i].begin());
+            bytes += from[i].size();
+          }
+          EXPECT_EQ(static_cast<int64_t>(bytes),
+                    BytesPerSequence(layers, options.kv_type, options.page_tokens, tokens));
+          snapshots[*copy] = Plain(plain);
+        } else {
+          const int32_t position =
+              rng.NextBelow(2) == 0
+                  ? tokens
+                  : static_cast<int32_t>(rng.NextBelow(static_cast<uint64_t>(tokens) + 1));
+          if (!cache->CanStartAt(snapshot, position)) {
+            EXPECT_LT(position, tokens);
+            continue;
+          }
+          const auto slot = cache->CreateSequence();
+          if (!slot.ok()) continue;
+          cache->StartFrom(*slot, snapshot, position);
+          sequences[*slot] = Plain(plain);
+          sequences[*slot].values.resize(static_cast<size_t>(position));
+          if (position == 0) sequences[*slot].state = 0.0f;
+        }
+        cache->CheckInvariants();
+        continue;
+      }
       if (sequences.empty() || action == 0) {
         const auto slot = cache->CreateSequence();
         if (slot.ok()) {
@@ -120,6 +168,10 @@ void RandomOperations(uint64_t seed, bool with_state) {
         } else {
           EXPECT_EQ(status.code(), StatusCode::kUnsupported);
         }
+      } else if (action == 9) {
+        const auto snapshot = cache->TakeSnapshot(slot);
+        ASSERT_TRUE(snapshot.ok());
+        snapshots[*snapshot] = Plain(plain);
       } else if (action == 4) {
         const int32_t room = options.context_tokens - tokens;
         ASSERT_TRUE(cache->Grow(slot, std::min(room, 17)).ok());
@@ -154,6 +206,7 @@ void RandomOperations(uint64_t seed, bool with_state) {
       }
     }
     for (const auto& [slot, plain] : sequences) cache->FreeSequence(slot);
+    for (const auto& [snapshot, plain] : snapshots) cache->DropSnapshot(snapshot);
     cache->CheckInvariants();
     EXPECT_EQ(cache->stats().page_bytes_used, 0u);
     EXPECT_EQ(cache->stats().state_bytes, 0u);
