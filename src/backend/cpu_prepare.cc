@@ -229,7 +229,9 @@ Result<Weight> CpuBackend::Prepare(const Matrix& matrix, WeightUse use, Allocato
     return weight;
   }
   if (use == WeightUse::kLookup) return WeightFor(matrix, WeightKind::kLookup);
-  if (IsQuantised(matrix)) return Pack(matrix, pool_, allocator);
+  // GPTQ in activation order has no integer form: it becomes f32.
+  const bool packs = IsQuantised(matrix) && matrix.group_index.empty();
+  if (packs) return Pack(matrix, pool_, allocator);
   return CopyDense(matrix, pool_, allocator);
 }
 
