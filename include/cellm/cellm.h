@@ -123,11 +123,22 @@ typedef int32_t (*cellm_progress_fn)(uint64_t done, uint64_t total, void* user);
 
 /* ---- model ---------------------------------------------------------------------------------- */
 
+/* How weights are held. MAP: pages of the file, shared between processes, the kernel's to drop.
+ * LOAD: read once into memory of the engine that binds them (huge pages), counted in its budget;
+ * faster, most of all in virtual machines. AUTO loads when the machine and the control group have
+ * memory enough (the file's tensors, a quarter more, and 256 MiB), an engine's memory_bytes is four
+ * times as much as the tensors, and memory comes from no `allocate` hook; else it maps. */
 #define CELLM_WEIGHTS_AUTO 0
-#define CELLM_WEIGHTS_MAP 1  /* pages of the file, the kernel's to drop */
-#define CELLM_WEIGHTS_LOAD 2 /* read into anonymous memory; UNSUPPORTED in this version */
+#define CELLM_WEIGHTS_MAP 1
+#define CELLM_WEIGHTS_LOAD 2
 
 #define CELLM_MODEL_TOKENIZER_ONLY 1u /* `path` may also be a tokenizer.json; no weights */
+#define CELLM_MODEL_LOCK_WEIGHTS 2u   /* mlock; OUT_OF_MEMORY where the system's limit forbids it */
+/* An embedding table that nothing multiplies with (untied) stays in the file, its rows read when
+ * they are needed. That is the default; ON_FLASH insists (an engine of a model without such a table
+ * is INVALID_ARGUMENT), RESIDENT treats it like the other weights. */
+#define CELLM_MODEL_EMBEDDING_ON_FLASH 4u
+#define CELLM_MODEL_EMBEDDING_RESIDENT 8u
 
 typedef struct cellm_model_options {
   uint32_t struct_size;
@@ -289,11 +300,17 @@ typedef struct cellm_engine_info {
   uint32_t context_tokens; /* of one session */
   int32_t vocabulary;
   char kernels[32]; /* the tier in use */
+  /* How the matrices are held: CELLM_WEIGHTS_MAP or _LOAD, and the bytes of each kind. Mapped and
+   * flash bytes are the file's; loaded and packed bytes are in cellm_memory.weights. */
+  int32_t weights;
+  int32_t weights_locked;
+  uint64_t mapped_bytes;
+  uint64_t loaded_bytes;
+  uint64_t packed_bytes; /* brought into another layout */
+  uint64_t flash_bytes;  /* tables whose rows are read when they are needed */
 } cellm_engine_info;
-#define CELLM_ENGINE_INFO_INIT                \
-  {                                           \
-    sizeof(cellm_engine_info), 0, 0, 0, { 0 } \
-  }
+#define CELLM_ENGINE_INFO_INIT \
+  { sizeof(cellm_engine_info), 0, 0, 0, {0}, 0, 0, 0, 0, 0, 0 }
 CELLM_API cellm_status cellm_engine_get_info(const cellm_engine* engine, cellm_engine_info* info,
                                              cellm_error* error);
 CELLM_API cellm_status cellm_engine_get_memory(const cellm_engine* engine, cellm_memory* memory,

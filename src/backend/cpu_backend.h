@@ -101,6 +101,7 @@ class CpuBackend final : public Backend {
   void ExpertBlock(Rows x, const ExpertSpec& spec, const Routing& routing, int32_t row_begin,
                    int32_t row_count, Rows out);
 
+  int64_t flash_rows_ = 0;  // looked up in tables on flash since their pages were given back
   const kernels::KernelTable& kernels_;
   platform::ThreadPool& pool_;
   ActivationMode mode_;

@@ -9,6 +9,9 @@
 namespace cellm {
 namespace {
 
+// Rows of a table on flash between two times that its pages are given back.
+constexpr int64_t kFlashRows = 512;
+
 // One row of a packed table: the formula of unpack_tile_f32.
 void LookUpPacked(const Weight& table, int32_t row, uint8_t* codes, float* scales, float* out) {
   const PackedLayout& layout = table.source.packed;
@@ -122,6 +125,14 @@ void CpuBackend::Embed(const Weight& table, std::span<const int32_t> tokens, flo
       for (int64_t c = 0; c < cols; ++c) row[c] *= scale;
     }
   });
+  if (table.on_flash == nullptr) return;
+  // Each row touches a few pages; after some hundred rows the kernel gets them back.
+  flash_rows_ += out.rows;
+  if (flash_rows_ < kFlashRows) return;
+  flash_rows_ = 0;
+  const uint8_t* const file = table.on_flash->bytes().data();
+  table.on_flash->Release(static_cast<uint64_t>(table.source.data.data() - file),
+                          table.source.data.size());
 }
 
 void CpuBackend::GatherRows(Rows x, std::span<const int32_t> indices, Rows out) {

@@ -7,6 +7,7 @@
 
 #include "base/allocator.h"
 #include "kernels/kernel_types.h"
+#include "platform/file.h"
 #include "tensor/matrix.h"
 
 namespace cellm {
@@ -28,7 +29,10 @@ struct Weight {
   const uint8_t* dense = nullptr;      // kDense: row-major, aligned to its element
   kernels::PackedTiles tiles{};        // kPacked
   Matrix source;  // kLookup; also what the others were made from (of a part: `data` of the whole)
-  Array<uint8_t> owned;
+  Array<uint8_t> owned;  // packed or loaded bytes, when they are not the file's
+  // Set: the table's rows are read from this mapping as they are needed, and pages that were
+  // touched are given back now and then. Must outlive the weight.
+  const platform::FileMapping* on_flash = nullptr;
 
   bool exists() const { return kind != WeightKind::kNone; }
   // Bytes that one pass over the matrix reads.

@@ -11,6 +11,7 @@
 #include "kernels/kernel_table.h"
 #include "model/model.h"
 #include "platform/cores.h"
+#include "platform/memory.h"
 #include "platform/thread_pool.h"
 
 namespace cellm::capi {
@@ -54,7 +55,7 @@ Status ReadEngineOptions(const cellm_engine_options* given, cellm_engine_options
 
 std::shared_ptr<Budget> MakeBudget(const cellm_engine_options& options) {
   auto budget = std::make_shared<Budget>();
-  Allocator* parent = &SystemAllocator();
+  Allocator* parent = &platform::HugePageAllocator();
   if (options.allocate != nullptr) {
     budget->hooks =
         std::make_unique<HookAllocator>(options.allocate, options.release, options.allocator_user);
@@ -65,10 +66,18 @@ std::shared_ptr<Budget> MakeBudget(const cellm_engine_options& options) {
   return budget;
 }
 
+// What may be spent on weights without being asked to: as the constants of cellm.h say.
+uint64_t AvailableForWeights(const cellm_engine_options& options) {
+  if (options.allocate != nullptr) return 0;
+  const uint64_t left = platform::ReadMemoryInfo().left_bytes();
+  return options.memory_bytes == 0 ? left : std::min(left, options.memory_bytes);
+}
+
 // The model's weights for these kernels and activations: those of an earlier engine when they are
 // the same, else bound now.
 Result<std::shared_ptr<BoundWeights>> BindWeights(ModelState* model, const std::string& kernels,
                                                   ActivationMode activations, int32_t threads,
+                                                  const cellm_engine_options& options,
                                                   const std::shared_ptr<Budget>& memory) {
   CELLM_ASSIGN_OR_RETURN(const kernels::ChosenKernels chosen, kernels::ChooseKernels(kernels));
   const std::string bound_for =
@@ -86,8 +95,15 @@ Result<std::shared_ptr<BoundWeights>> BindWeights(ModelState* model, const std::
   auto bound = std::make_shared<BoundWeights>();
   bound->memory = memory;
   bound->bound_for = bound_for;
-  CELLM_ASSIGN_OR_RETURN(bound->model,
-                         LoadModel(std::move(file), backend, *memory->allocator, model->log));
+  HoldingOptions holding = model->holding;
+  holding.pool = pool.get();
+  holding.available_bytes = AvailableForWeights(options);
+  if (holding.holding == Holding::kAuto && options.memory_bytes != 0 &&
+      TensorBytesOf(*file) > options.memory_bytes / 4) {
+    holding.holding = Holding::kMapped;
+  }
+  CELLM_ASSIGN_OR_RETURN(
+      bound->model, LoadModel(std::move(file), backend, *memory->allocator, model->log, holding));
   model->bound = bound;
   return bound;
 }
@@ -137,7 +153,7 @@ Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState
   inner.allocator = state->memory->allocator.get();
   const int32_t threads = options.threads == 0 ? platform::UsableCores() : options.threads;
   CELLM_ASSIGN_OR_RETURN(state->weights, BindWeights(model.get(), inner.kernels, inner.activations,
-                                                     threads, state->memory));
+                                                     threads, options, state->memory));
   const ModelInfo& info = state->weights->model->info;
 
   // No more rows than a context can hold: a small model needs no large scratch.
@@ -321,6 +337,14 @@ cellm_status cellm_engine_get_info(const cellm_engine* engine, cellm_engine_info
   filled.vocabulary = inner.info().vocab_size;
   const std::string_view tier = inner.kernel_tier();
   std::copy_n(tier.begin(), std::min(tier.size(), sizeof(filled.kernels) - 1), filled.kernels);
+  const cellm::HoldingReport& holding = inner.info().holding;
+  filled.weights =
+      holding.holding == cellm::Holding::kLoaded ? CELLM_WEIGHTS_LOAD : CELLM_WEIGHTS_MAP;
+  filled.weights_locked = holding.locked ? 1 : 0;
+  filled.mapped_bytes = holding.mapped_bytes;
+  filled.loaded_bytes = holding.loaded_bytes;
+  filled.packed_bytes = holding.packed_bytes;
+  filled.flash_bytes = holding.flash_bytes;
   return Report(WriteSized(filled, "info", info), error);
 }
 

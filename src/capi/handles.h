@@ -79,6 +79,7 @@ struct ModelState {
   sample::SamplingOptions sampling;  // the model's defaults
   std::vector<std::string> notes;
   bool text_only = false;  // a tokenizer without weights
+  HoldingOptions holding;  // what was asked for
 
   // Serialises binding: engines of different threads may be the first at the same time.
   std::mutex mutex;

@@ -194,6 +194,7 @@ void MarkEnds(ModelState* model, const Texts& texts, json::Value config) {
 struct OpenOptions {
   bool text_only = false;
   std::string_view tokenizer_path, chat_format, chat_template;
+  HoldingOptions holding;
 };
 
 // Reads the texts of `model->path`: a tokenizer.json or folder when only text is wanted, else a
@@ -276,16 +277,26 @@ Status OpenInto(ModelState* model, const OpenOptions& options) {
 Status ReadModelOptions(const cellm_model_options* given, cellm_model_options* known,
                         OpenOptions* out) {
   CELLM_RETURN_IF_ERROR(ReadSized(given, "model options", known));
-  if ((known->flags & ~CELLM_MODEL_TOKENIZER_ONLY) != 0) {
-    return Unsupported("model options: unknown flags 0x%x", known->flags);
+  constexpr uint32_t kFlags = CELLM_MODEL_TOKENIZER_ONLY | CELLM_MODEL_LOCK_WEIGHTS |
+                              CELLM_MODEL_EMBEDDING_ON_FLASH | CELLM_MODEL_EMBEDDING_RESIDENT;
+  if ((known->flags & ~kFlags) != 0) {
+    return Unsupported("model options: unknown flags 0x%x", known->flags & ~kFlags);
   }
   if (known->weights < CELLM_WEIGHTS_AUTO || known->weights > CELLM_WEIGHTS_LOAD) {
     return InvalidArgument("weights is %d, which is no CELLM_WEIGHTS_ constant", known->weights);
   }
-  if (known->weights == CELLM_WEIGHTS_LOAD) {
-    return Unsupported(
-        "weights are mapped from the file; reading them into memory is not built in");
+  out->holding.holding = known->weights == CELLM_WEIGHTS_MAP    ? Holding::kMapped
+                         : known->weights == CELLM_WEIGHTS_LOAD ? Holding::kLoaded
+                                                                : Holding::kAuto;
+  out->holding.lock = (known->flags & CELLM_MODEL_LOCK_WEIGHTS) != 0;
+  const bool on_flash = (known->flags & CELLM_MODEL_EMBEDDING_ON_FLASH) != 0;
+  const bool resident = (known->flags & CELLM_MODEL_EMBEDDING_RESIDENT) != 0;
+  if (on_flash && resident) {
+    return InvalidArgument("the embedding cannot be both on flash and resident");
   }
+  out->holding.embedding_on_flash = on_flash   ? FlashTable::kYes
+                                    : resident ? FlashTable::kNo
+                                               : FlashTable::kDefault;
   out->text_only = (known->flags & CELLM_MODEL_TOKENIZER_ONLY) != 0;
   CELLM_RETURN_IF_ERROR(ReadText(known->tokenizer, "tokenizer", &out->tokenizer_path));
   CELLM_RETURN_IF_ERROR(ReadText(known->chat_format, "chat_format", &out->chat_format));
@@ -377,6 +388,7 @@ cellm_status cellm_model_open(const char* path, size_t path_bytes,
   auto state = std::make_shared<ModelState>();
   state->path = view;
   state->text_only = open.text_only;
+  state->holding = open.holding;
   state->log_target = {known.log, known.log_user};
   if (known.log != nullptr) state->log = {ForwardLog, &state->log_target};
   status = OpenInto(state.get(), open);

@@ -51,6 +51,11 @@ Weight Binder::Bind(const std::string& name, int32_t rows, int32_t cols, int32_t
       file.Release(static_cast<uint64_t>(data - begin), matrix->data.size());
     }
   }
+  Status held = context_.holder.Take(use == WeightUse::kLookup, &*weight);
+  if (!held.ok()) {
+    Fail(std::move(held).WithContext("tensor \"" + Complete(name) + "\""));
+    return {};
+  }
   parameters_ += int64_t{rows} * cols;
   bytes_ += weight->bytes();
   return std::move(weight).value();

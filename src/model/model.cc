@@ -74,7 +74,7 @@ void ReadGenerationConfig(const format::ModelFile& file, ModelInfo* info) {
 
 Result<std::shared_ptr<const Model>> LoadModel(std::unique_ptr<format::ModelFile> file,
                                                Backend& backend, Allocator& allocator,
-                                               const LogSink& log) {
+                                               const LogSink& log, const HoldingOptions& holding) {
   auto model = std::make_shared<Model>();
   model->file = std::move(file);
   const std::string& path = model->file->path;
@@ -88,11 +88,14 @@ Result<std::shared_ptr<const Model>> LoadModel(std::unique_ptr<format::ModelFile
   }
   model->info.family = model->family->name;
   model->info.notes = model->file->notes;
-  const LoadContext context{*model->file, config.object, backend, allocator};
+  WeightHolder holder(*model->file, holding, allocator);
+  const LoadContext context{*model->file, config.object, backend, allocator, holder};
   Status loaded = model->family->load(context, model.get());
   // Errors about tensors name the file already, those about the configuration do not.
   if (!loaded.ok() && loaded.message().compare(0, path.size(), path) == 0) return loaded;
   CELLM_RETURN_IF_ERROR(std::move(loaded).WithContext(path));
+  CELLM_RETURN_IF_ERROR(holder.Finish());
+  model->info.holding = holder.report();
   ReadGenerationConfig(*model->file, &model->info);
   const ModelInfo& info = model->info;
   if (info.max_context < 1 || info.max_context > limits::kMaxContext) {

@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "format/model_file.h"
 #include "kv/layer_state.h"
+#include "model/holding.h"
 
 namespace cellm {
 
@@ -36,7 +37,8 @@ struct ModelInfo {
   std::vector<LayerStateSpec> layers;  // what each layer remembers; size need not be layer_count
   int64_t parameter_count = 0;         // elements of all bound tensors
   uint64_t weight_bytes = 0;           // bytes of all bound tensors as they are held
-  std::vector<std::string> notes;      // things a user should know
+  HoldingReport holding;
+  std::vector<std::string> notes;  // things a user should know
 };
 
 struct Model;
@@ -49,6 +51,7 @@ struct LoadContext {
   json::Value config;
   Backend& backend;  // prepares weights
   Allocator& allocator;
+  WeightHolder& holder;  // sees every matrix
 };
 
 struct Family {
@@ -100,12 +103,14 @@ std::span<const Family* const> AllFamilies();
 const Family* FindFamily(std::string_view model_type);
 
 // Binds the weights of `file`. `backend` is used during the call only; weights that must be
-// repacked come from `allocator`, which must outlive the model.
+// repacked or loaded come from `allocator`, which must outlive the model.
 //   Unsupported  unknown model_type, a configuration key or value that we do not run (by name)
 //   NotFound, Corrupt  a tensor that is missing or has the wrong shape (by name)
+//   others             of WeightHolder
 Result<std::shared_ptr<const Model>> LoadModel(std::unique_ptr<format::ModelFile> file,
                                                Backend& backend, Allocator& allocator,
-                                               const LogSink& log);
+                                               const LogSink& log,
+                                               const HoldingOptions& holding = {});
 
 }  // namespace cellm
 

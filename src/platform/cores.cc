@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -182,18 +183,48 @@ MemoryInfo ReadMemoryInfo(const std::string& root) {
   info.available_bytes = field("MemAvailable:");
 
   const Groups groups = ReadGroups(root);
-  const auto lower = [&info](const std::string& path) {
+  // The numbers of one group. `cache` names the lines of memory.stat whose pages can be dropped.
+  const auto lower = [&info](const std::string& limit_path, const std::string& used_path,
+                             const std::string& stat_path,
+                             std::initializer_list<std::string_view> cache) {
     int64_t limit = 0;
-    if (!ParseNumber(ReadSmall(path), &limit) || limit <= 0) return;  // "max": no limit
+    if (!ParseNumber(ReadSmall(limit_path), &limit) || limit <= 0) return;  // "max": no limit
     // Version 1 writes an absurdly large number for "no limit".
     const uint64_t bytes = static_cast<uint64_t>(limit);
     if (info.total_bytes != 0 && bytes >= info.total_bytes) return;
+    int64_t used = 0;
+    int64_t cached = 0;
+    ParseNumber(ReadSmall(used_path), &used);
+    // Lines "name bytes".
+    const std::string stat = ReadSmall(stat_path);
+    std::string_view rest = stat;
+    while (!rest.empty()) {
+      const size_t end = std::min(rest.find('\n'), rest.size());
+      const std::string_view line = rest.substr(0, end);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+      const size_t space = std::min(line.find(' '), line.size());
+      int64_t pages = 0;
+      if (std::find(cache.begin(), cache.end(), line.substr(0, space)) != cache.end() &&
+          ParseNumber(line.substr(space), &pages)) {
+        cached += std::max<int64_t>(pages, 0);
+      }
+    }
+    used = std::max<int64_t>(used - cached, 0);
+    const uint64_t left = bytes - std::min(bytes, static_cast<uint64_t>(used));
+    if (info.limit_bytes == 0 || left < info.limit_left_bytes) info.limit_left_bytes = left;
     if (info.limit_bytes == 0 || bytes < info.limit_bytes) info.limit_bytes = bytes;
   };
   const std::string mount = root + "/sys/fs/cgroup";
-  WalkUp(mount, groups.v2, [&](const std::string& folder) { lower(folder + "/memory.max"); });
-  WalkUp(mount + "/memory", groups.memory,
-         [&](const std::string& folder) { lower(folder + "/memory.limit_in_bytes"); });
+  const auto read_v2 = [&](const std::string& folder) {
+    lower(folder + "/memory.max", folder + "/memory.current", folder + "/memory.stat",
+          {"active_file", "inactive_file"});
+  };
+  WalkUp(mount, groups.v2, read_v2);
+  WalkUp(mount + "/unified", groups.v2, read_v2);
+  WalkUp(mount + "/memory", groups.memory, [&](const std::string& folder) {
+    lower(folder + "/memory.limit_in_bytes", folder + "/memory.usage_in_bytes",
+          folder + "/memory.stat", {"total_active_file", "total_inactive_file"});
+  });
   return info;
 }
 

@@ -4,6 +4,7 @@
 // How many threads are worth having, and how much memory there is, as this process may use them:
 // affinity, hyper-threads, slow cores, and the quotas of control groups (versions 1 and 2).
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -22,7 +23,15 @@ int32_t CpuQuota(const std::string& root = "");
 struct MemoryInfo {
   uint64_t total_bytes = 0;      // of the machine; 0: unknown
   uint64_t available_bytes = 0;  // that could be used without swapping; 0: unknown
-  uint64_t limit_bytes = 0;      // of the innermost control group with one; 0: none
+  uint64_t limit_bytes = 0;      // the lowest of this process's control groups; 0: none
+  // What those groups leave: limit minus use, file pages that can be dropped not counted as used.
+  // The least of all groups with a limit; meaningful when limit_bytes is not 0.
+  uint64_t limit_left_bytes = 0;
+
+  // What can still be taken: the smaller of the machine's and the groups'; 0: unknown.
+  uint64_t left_bytes() const {
+    return limit_bytes == 0 ? available_bytes : std::min(available_bytes, limit_left_bytes);
+  }
 };
 MemoryInfo ReadMemoryInfo(const std::string& root = "");
 // Resident bytes of this process that no file backs (RssAnon); 0: unknown.

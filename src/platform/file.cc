@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/checked.h"
 
@@ -20,12 +21,14 @@ FileMapping::FileMapping(FileMapping&& other) noexcept { *this = std::move(other
 FileMapping& FileMapping::operator=(FileMapping&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(fd_, other.fd_);
   std::swap(path_, other.path_);
   return *this;
 }
 
 FileMapping::~FileMapping() {
   if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_);
+  if (fd_ >= 0) ::close(fd_);
 }
 
 namespace {
@@ -120,6 +123,34 @@ void FileMapping::Prefetch(uint64_t offset, uint64_t length) const {
   (void)::madvise(const_cast<uint8_t*>(data_) + begin, offset + length - begin, MADV_WILLNEED);
 }
 
+void FileMapping::ExpectRandomReads(uint64_t offset, uint64_t length) const {
+  if (length == 0 || !RangeFits(offset, length, size_)) return;
+  const uint64_t begin = offset / kPage * kPage;
+  (void)::madvise(const_cast<uint8_t*>(data_) + begin, offset + length - begin, MADV_RANDOM);
+}
+
+Status FileMapping::Read(uint64_t offset, std::span<uint8_t> out) const {
+  if (!RangeFits(offset, out.size(), size_)) {
+    return IoError("%s: cannot read %zu bytes at %llu: the file has %zu", path_.c_str(), out.size(),
+                   static_cast<unsigned long long>(offset), size_);
+  }
+  if (fd_ < 0) {
+    if (!out.empty()) std::memcpy(out.data(), data_ + offset, out.size());
+    return OkStatus();
+  }
+  while (!out.empty()) {
+    const ssize_t count = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      return ErrnoStatus(path_, "read", errno);
+    }
+    if (count == 0) return IoError("%s: was cut short while it was read", path_.c_str());
+    offset += static_cast<uint64_t>(count);
+    out = out.subspan(static_cast<size_t>(count));
+  }
+  return OkStatus();
+}
+
 class PosixFileSystem final : public FileSystem {
  public:
   Result<FileMapping> Map(const std::string& path) override {
@@ -134,6 +165,7 @@ class PosixFileSystem final : public FileSystem {
     if (memory == MAP_FAILED) return ErrnoStatus(path, "map", errno);
     mapping.data_ = static_cast<const uint8_t*>(memory);
     mapping.size_ = static_cast<size_t>(info.st_size);
+    mapping.fd_ = std::exchange(file.fd, -1);
     return mapping;
   }
 

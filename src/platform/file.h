@@ -17,9 +17,9 @@
 
 namespace cellm::platform {
 
-// A whole file mapped read-only (PROT_READ, MAP_PRIVATE). Unmaps at destruction; spans of bytes()
-// must not outlive it. Movable. A file that another process cuts short while mapped makes reads
-// fault: model files are replaced by rename, never in place.
+// A whole file mapped read-only (PROT_READ, MAP_PRIVATE), and kept open. Unmaps at destruction;
+// spans of bytes() must not outlive it. Movable. A file that another process cuts short while
+// mapped makes reads of bytes() fault: model files are replaced by rename, never in place.
 class FileMapping {
  public:
   FileMapping() = default;
@@ -36,11 +36,19 @@ class FileMapping {
   void Release(uint64_t offset, uint64_t length) const;
   // Asks the kernel to start reading the range. Best effort.
   void Prefetch(uint64_t offset, uint64_t length) const;
+  // Says that the range is read here and there: a touched page brings no neighbours with it. Best
+  // effort.
+  void ExpectRandomReads(uint64_t offset, uint64_t length) const;
+  // Copies [offset, offset + out.size()) of the file without touching the mapping: no page of it
+  // becomes resident, and a file that was cut short is an error and no fault. Io names the path.
+  // Any thread.
+  Status Read(uint64_t offset, std::span<uint8_t> out) const;
 
  private:
   friend class PosixFileSystem;
   friend class FileMappingForTest;
   const uint8_t* data_ = nullptr;
+  int fd_ = -1;  // none: Read() copies from the mapping
   size_t size_ = 0;
   std::string path_;
 };

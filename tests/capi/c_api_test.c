@@ -472,8 +472,13 @@ static void TestTokenizerOnly(const char* path) {
   /* What is not built in is refused by name. */
   model = NULL;
   options.flags = 0;
-  options.weights = CELLM_WEIGHTS_LOAD;
+  options.flags = 1u << 20;
   CHECK(cellm_model_open(path, strlen(path), &options, &model, &error) == CELLM_UNSUPPORTED);
+  options.flags = CELLM_MODEL_EMBEDDING_ON_FLASH | CELLM_MODEL_EMBEDDING_RESIDENT;
+  CHECK(cellm_model_open(path, strlen(path), &options, &model, &error) == CELLM_INVALID_ARGUMENT);
+  options.flags = 0;
+  options.weights = 7;
+  CHECK(cellm_model_open(path, strlen(path), &options, &model, &error) == CELLM_INVALID_ARGUMENT);
   options.weights = CELLM_WEIGHTS_AUTO;
   options.chat_format = Text("smoke-signals");
   CHECK(cellm_model_open(path, strlen(path), &options, &model, &error) == CELLM_INVALID_ARGUMENT);

@@ -123,5 +123,32 @@ TEST(Cores, ReadsMemoryLimit) {
   EXPECT_EQ(v1.limit_bytes, 1048576u);
 }
 
+// What a group leaves is its limit less what cannot be dropped; of several groups the least counts.
+TEST(Cores, ReadsWhatGroupsLeave) {
+  const char* const meminfo = "MemTotal:  8000000 kB\nMemAvailable: 4000000 kB\n";
+  const MemoryInfo v2 = ReadMemoryInfo(FakeRoot(
+      {{"/proc/meminfo", meminfo},
+       {"/proc/self/cgroup", "0::/a/b\n"},
+       {"/sys/fs/cgroup/a/memory.max", "500000000\n"},
+       {"/sys/fs/cgroup/a/memory.current", "450000000\n"},
+       {"/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 100000000\nactive_file 50000000\n"},
+       {"/sys/fs/cgroup/a/b/memory.max", "400000000\n"},
+       {"/sys/fs/cgroup/a/b/memory.current", "1000000\n"},
+       {"/sys/fs/cgroup/a/b/memory.stat", "anon 1000000\n"}}));
+  EXPECT_EQ(v2.limit_bytes, 400000000u);
+  EXPECT_EQ(v2.limit_left_bytes, 200000000u);
+  EXPECT_EQ(v2.left_bytes(), 200000000u);
+  const MemoryInfo v1 = ReadMemoryInfo(
+      FakeRoot({{"/proc/meminfo", meminfo},
+                {"/proc/self/cgroup", "4:memory:/x\n"},
+                {"/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "1000000000\n"},
+                {"/sys/fs/cgroup/memory/x/memory.usage_in_bytes", "2000000000\n"},
+                {"/sys/fs/cgroup/memory/x/memory.stat",
+                 "inactive_file 7\ntotal_inactive_file 1500000000\ntotal_active_file 0\n"}}));
+  EXPECT_EQ(v1.left_bytes(), 500000000u);
+  const MemoryInfo none = ReadMemoryInfo(FakeRoot({{"/proc/meminfo", meminfo}}));
+  EXPECT_EQ(none.left_bytes(), uint64_t{4000000} * 1024u);
+}
+
 }  // namespace
 }  // namespace cellm::platform

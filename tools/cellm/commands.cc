@@ -20,8 +20,16 @@ constexpr Flag kModelFlags[] = {
     {.name = "weights",
      .kind = kChoice,
      .value_name = "auto|map|load",
-     .help = "How weights are held: mapped from the file, or read into memory.",
+     .help =
+         "How weights are held: mapped from the file (the kernel may drop their pages), or read "
+         "into memory (faster). auto reads them when there is memory enough.",
      .default_text = "auto"},
+    {.name = "mlock",
+     .help = "Keep the weights in memory; needs a limit that allows it (ulimit -l)."},
+    {.name = "embedding-on-flash",
+     .help = "Leave an embedding table that is only looked up in the file and read its rows when "
+             "they are needed.",
+     .default_text = "on where the model has such a table"},
 };
 
 constexpr Flag kEngineFlags[] = {

@@ -250,6 +250,11 @@ Result<LoadedModel> OpenModelAt(const Arguments& arguments, const std::string& p
   options.weights = weights == "map"    ? CELLM_WEIGHTS_MAP
                     : weights == "load" ? CELLM_WEIGHTS_LOAD
                                         : CELLM_WEIGHTS_AUTO;
+  if (arguments.Switch("mlock")) options.flags |= CELLM_MODEL_LOCK_WEIGHTS;
+  if (arguments.Has("embedding-on-flash")) {
+    options.flags |= arguments.Switch("embedding-on-flash") ? CELLM_MODEL_EMBEDDING_ON_FLASH
+                                                            : CELLM_MODEL_EMBEDDING_RESIDENT;
+  }
   options.log = WriteLog;
   cellm_error error = CELLM_ERROR_INIT;
   cellm_model* model = nullptr;
@@ -453,6 +458,19 @@ std::string ReceiptJson(const cellm_receipt& receipt) {
       .Add("prompt_tokens_per_second", receipt.prompt_tokens_per_second)
       .Add("decode_tokens_per_second", receipt.decode_tokens_per_second)
       .AddRaw("memory_bytes", memory.Finish());
+  return object.Finish();
+}
+
+std::string WeightsJson(const cellm_engine* engine) {
+  cellm_engine_info info = CELLM_ENGINE_INFO_INIT;
+  if (cellm_engine_get_info(engine, &info, nullptr) != CELLM_OK) return "null";
+  JsonObject object;
+  object.Add("held", info.weights == CELLM_WEIGHTS_LOAD ? "loaded" : "mapped")
+      .Add("locked", info.weights_locked != 0)
+      .Add("mapped_bytes", info.mapped_bytes)
+      .Add("loaded_bytes", info.loaded_bytes)
+      .Add("packed_bytes", info.packed_bytes)
+      .Add("flash_bytes", info.flash_bytes);
   return object.Finish();
 }
 

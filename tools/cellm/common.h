@@ -124,6 +124,8 @@ Result<std::string> ReadTemplateArgs(const Arguments& arguments);
 // One line for people: "9 tokens in (0 reused), 8 out; first token 31 ms; 412 tokens/s".
 std::string ReceiptLine(const cellm_receipt& receipt);
 std::string ReceiptJson(const cellm_receipt& receipt);
+// How the weights are held, as a JSON object.
+std::string WeightsJson(const cellm_engine* engine);
 
 // ---- signals ----
 

@@ -205,7 +205,9 @@ Status Infer(const Arguments& arguments) {
         .Add("finish", cellm_finish_name(receipt.finish))
         .Add("seed", receipt.seed);
     if (reply.logprobs) object.AddRaw("logprobs", "[" + reply.logprobs_json + "]");
-    object.AddRaw("receipt", ReceiptJson(receipt)).Add("model", loaded.path);
+    object.AddRaw("receipt", ReceiptJson(receipt))
+        .AddRaw("weights", WeightsJson(engine.get()))
+        .Add("model", loaded.path);
     Print(object.Finish() + "\n");
   } else if ((options.flags & CELLM_REQUEST_PROMPT_ONLY) == 0) {
     Print("\n");
