@@ -34,7 +34,6 @@ Status ReadEngineOptions(const cellm_engine_options* given, cellm_engine_options
   if (out->threads < 0) return InvalidArgument("threads is %d; it must be 0 or more", out->threads);
   CELLM_RETURN_IF_ERROR(
       limit("threads", static_cast<uint64_t>(out->threads), platform::kMaxThreads));
-  CELLM_RETURN_IF_ERROR(limit("context_tokens", out->context_tokens, limits::kMaxContext));
   CELLM_RETURN_IF_ERROR(limit("chunk_tokens", out->chunk_tokens, limits::kMaxContext));
   CELLM_RETURN_IF_ERROR(limit("step_tokens", out->step_tokens, limits::kMaxContext));
   CELLM_RETURN_IF_ERROR(limit("logit_rows", out->logit_rows, limits::kMaxContext));
@@ -143,7 +142,6 @@ Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState
     return static_cast<int32_t>(value == 0 ? otherwise : value);
   };
   inner.page_tokens = or_default(options.page_tokens, kDefaultPageTokens);
-  inner.context_tokens = static_cast<int32_t>(options.context_tokens);
   inner.max_sequences = or_default(options.max_sessions, kDefaultSessions);
   inner.log = model->log;
 
@@ -155,6 +153,11 @@ Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState
   CELLM_ASSIGN_OR_RETURN(state->weights, BindWeights(model.get(), inner.kernels, inner.activations,
                                                      threads, options, state->memory));
   const ModelInfo& info = state->weights->model->info;
+  if (options.context_tokens > static_cast<uint32_t>(info.max_context)) {
+    return OutOfRange("context: %u tokens asked for, the model allows %d", options.context_tokens,
+                      info.max_context);
+  }
+  inner.context_tokens = static_cast<int32_t>(options.context_tokens);
 
   // No more rows than a context can hold: a small model needs no large scratch.
   const int32_t context = inner.context_tokens > 0 ? inner.context_tokens : info.max_context;

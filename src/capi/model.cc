@@ -52,9 +52,9 @@ Status ReadBeside(const std::string& folder, Texts* texts) {
               {"generation_config.json", &texts->generation_config}};
   for (const auto& row : rows) {
     const std::string path = platform::JoinPath(folder, row.name);
-    if (row.text->empty() && platform::SystemFiles().IsFile(path)) {
-      CELLM_RETURN_IF_ERROR(texts->Map(path, row.text));
-    }
+    if (!row.text->empty() || !platform::SystemFiles().IsFile(path)) continue;
+    CELLM_RETURN_IF_ERROR(row.text == &texts->tokenizer_json ? texts->MapTokenizer(path)
+                                                             : texts->Map(path, row.text));
   }
   return OkStatus();
 }

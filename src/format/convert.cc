@@ -140,7 +140,8 @@ TensorRole RoleOf(std::string_view name, size_t rank) {
 }
 
 Result<ConvertReport> RewriteWithQuality(const ModelFile& in, std::string version,
-                                         std::string quality_json, platform::FileWriter* out) {
+                                         std::string quality_json, ConvertCheck check,
+                                         platform::FileWriter* out) {
   if (in.identity.empty()) {
     return InvalidArgument("%s: only a .cellm file of ours has a quality ledger", in.path.c_str());
   }
@@ -148,6 +149,7 @@ Result<ConvertReport> RewriteWithQuality(const ModelFile& in, std::string versio
   options.version = std::move(version);
   options.quality_json = std::move(quality_json);
   options.keep_description = true;
+  options.check = check;
   return ConvertModel(in, options, out);
 }
 
@@ -165,6 +167,9 @@ Result<ConvertReport> ConvertModel(const ModelFile& in, const ConvertOptions& op
   CELLM_RETURN_IF_ERROR(ProduceItems(in, options, items, writer.get(), &report));
   CELLM_RETURN_IF_ERROR(writer->Finish());
   report.file_bytes = out->position();
+  if (options.check.check != nullptr) {
+    CELLM_RETURN_IF_ERROR(options.check.check(options.check.user, out->draft_path()));
+  }
   CELLM_RETURN_IF_ERROR(out->Commit());
   if (report.losses.overflowed != 0) {
     report.notes.push_back(std::to_string(report.losses.overflowed) +

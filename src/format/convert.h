@@ -40,6 +40,13 @@ struct ConvertProgress {
   void* user = nullptr;
 };
 
+// Called when everything is written, with the path under which it can be read before it has its
+// name. An error refuses the conversion: no file appears.
+struct ConvertCheck {
+  Status (*check)(void* user, const std::string& draft_path) = nullptr;
+  void* user = nullptr;
+};
+
 struct ConvertOptions {
   // Of the floats: kF32, kF16, kBF16; kCount: each as in the source (kV1: always kF16).
   Format dtype = Format::kCount;
@@ -56,6 +63,7 @@ struct ConvertOptions {
   bool text_only = false;         // leave out the towers of a multimodal model
   std::string version;            // of the program, for the file's header
   ConvertProgress progress;
+  ConvertCheck check;
 };
 
 // The schemes behind the flags of the command line. Eight bits: one scale a row. Four bits: `group`
@@ -92,7 +100,8 @@ bool IsTowerTensor(std::string_view name);
 // The file that `in` is, with `quality_json` as its ledger and nothing else changed.
 //   InvalidArgument  `in` is no .cellm file of ours
 Result<ConvertReport> RewriteWithQuality(const ModelFile& in, std::string version,
-                                         std::string quality_json, platform::FileWriter* out);
+                                         std::string quality_json, ConvertCheck check,
+                                         platform::FileWriter* out);
 
 // Writes `in` to `out` and commits it; on failure nothing is committed.
 //   InvalidArgument  options that contradict each other

@@ -31,6 +31,8 @@ Status MapTokenizer(platform::FileSystem& files, const std::string& folder, Mode
   if (!files.IsFile(path)) return OkStatus();
   CELLM_ASSIGN_OR_RETURN(platform::FileMapping mapping, files.Map(path));
   const std::span<const uint8_t> bytes = mapping.bytes();
+  // As good as none, but never meant: a download or a disk that failed.
+  if (bytes.empty()) return Corrupt("%s: the file is empty", path.c_str());
   if (bytes.size() > limits::kMaxJsonBytes) {
     return OutOfRange("%s: %zu bytes, expected at most %zu", path.c_str(), bytes.size(),
                       limits::kMaxJsonBytes);

@@ -82,8 +82,9 @@ Result<ChosenKernels> ChooseKernels(std::string_view forced) {
     chosen.tier = tier.name;
   }
   if (!found) {
-    return Unsupported("kernels \"%.*s\" are not in this build, which has: %s",
-                       static_cast<int>(forced.size()), forced.data(), TierNames(tiers).c_str());
+    return InvalidArgument("kernels \"%.*s\" are not in this build, which has: %s",
+                           static_cast<int>(forced.size()), forced.data(),
+                           TierNames(tiers).c_str());
   }
   return chosen;
 }

@@ -70,6 +70,7 @@ class PosixFileWriter final : public FileWriter {
     return WriteRange(offset, bytes);
   }
   uint64_t position() const override { return position_; }
+  const std::string& draft_path() const override { return temporary_; }
 
   Status Commit() override {
     if (::fsync(descriptor_.fd) != 0) return ErrnoStatus(path_, "flush", errno);

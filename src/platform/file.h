@@ -62,6 +62,8 @@ class FileWriter {
   // Overwrites bytes written before; [offset, offset + size) must lie inside what was written.
   virtual Status WriteAt(uint64_t offset, std::span<const uint8_t> bytes) = 0;
   virtual uint64_t position() const = 0;
+  // Where the bytes lie until Commit(), for whoever reads them back first.
+  virtual const std::string& draft_path() const = 0;
   virtual Status Commit() = 0;
 };
 

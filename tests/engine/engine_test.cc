@@ -361,7 +361,7 @@ TEST(Engine, BadOptionsAreRefusedByName) {
       {with([](EngineOptions* o) { o->page_tokens = 0; }), StatusCode::kInvalidArgument, "page"},
       {with([](EngineOptions* o) { o->context_tokens = -5; }), StatusCode::kInvalidArgument,
        "context"},
-      {with([](EngineOptions* o) { o->kernels = "sse9"; }), StatusCode::kUnsupported, "sse9"},
+      {with([](EngineOptions* o) { o->kernels = "sse9"; }), StatusCode::kInvalidArgument, "sse9"},
   };
   for (const auto& test : cases) {
     const auto engine = Engine::Create(model, test.options);

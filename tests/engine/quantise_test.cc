@@ -337,7 +337,8 @@ TEST(Quantise, TheLedgerTravelsInTheFile) {
   EXPECT_TRUE((*draft)->quality_json.empty());
   const auto writer = files.Create("final.cellm");
   ASSERT_TRUE(
-      format::RewriteWithQuality(**draft, "cellm 0", "{\"perplexity\":12.5}", writer->get()).ok());
+      format::RewriteWithQuality(**draft, "cellm 0", "{\"perplexity\":12.5}", {}, writer->get())
+          .ok());
   const auto final = format::OpenModelFile(files, "final.cellm");
   ASSERT_TRUE(final.ok()) << final.status().message();
   EXPECT_EQ((*final)->quality_json, "{\"perplexity\":12.5}");
@@ -350,7 +351,7 @@ TEST(Quantise, TheLedgerTravelsInTheFile) {
   // A source that is no file of ours has no ledger to replace.
   const auto source = format::OpenModelFile(platform::SystemFiles(), folder);
   ASSERT_TRUE(source.ok());
-  EXPECT_FALSE(format::RewriteWithQuality(**source, "cellm 0", "{}", writer->get()).ok());
+  EXPECT_FALSE(format::RewriteWithQuality(**source, "cellm 0", "{}", {}, writer->get()).ok());
 }
 
 }  // namespace

@@ -425,6 +425,38 @@ TEST(Convert, StopsWhenAskedAndLeavesNothing) {
   EXPECT_EQ(files.files.count("o.cellm"), 0u);
 }
 
+TEST(Convert, ACheckThatRefusesLeavesNoFile) {
+  MemoryFiles files = Checkpoint();
+  auto source = OpenModelFile(files, "m");
+  ASSERT_TRUE(source.ok()) << source.status().message();
+  struct Calls {
+    MemoryFiles* files = nullptr;
+    bool refuse = true;
+    int count = 0;
+  } calls = {&files};
+  ConvertOptions options = Int8Options();
+  options.check.user = &calls;
+  options.check.check = [](void* user, const std::string& draft_path) {
+    Calls* seen = static_cast<Calls*>(user);
+    ++seen->count;
+    EXPECT_NE(draft_path, "o.cellm");
+    EXPECT_EQ(seen->files->files.count("o.cellm"), 0u) << "asked before it has its name";
+    return seen->refuse ? Unsupported("refused") : OkStatus();
+  };
+  {
+    auto out = files.Create("o.cellm");
+    EXPECT_EQ(ConvertModel(**source, options, out->get()).status().message(), "refused");
+  }
+  EXPECT_EQ(files.files.count("o.cellm"), 0u);
+  calls.refuse = false;
+  {
+    auto out = files.Create("o.cellm");
+    EXPECT_TRUE(ConvertModel(**source, options, out->get()).ok());
+  }
+  EXPECT_EQ(files.files.count("o.cellm"), 1u);
+  EXPECT_EQ(calls.count, 2);
+}
+
 TEST(Convert, AFullDiskLeavesNoHalfFile) {
   // On the real disk, through the real writer: neither the name nor a temporary file stays.
   const std::string folder = ::cellm::testing::TempFolder();

@@ -37,7 +37,8 @@ namespace {
 
 class MemoryWriter final : public platform::FileWriter {
  public:
-  MemoryWriter(MemoryFiles* owner, std::string path) : owner_(owner), path_(std::move(path)) {}
+  MemoryWriter(MemoryFiles* owner, std::string path)
+      : owner_(owner), path_(std::move(path)), draft_path_(path_ + ".draft") {}
   Status Write(std::span<const uint8_t> bytes) override {
     text_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return OkStatus();
@@ -48,6 +49,7 @@ class MemoryWriter final : public platform::FileWriter {
     return OkStatus();
   }
   uint64_t position() const override { return text_.size(); }
+  const std::string& draft_path() const override { return draft_path_; }
   Status Commit() override {
     owner_->files[path_] = text_;
     return OkStatus();
@@ -56,6 +58,7 @@ class MemoryWriter final : public platform::FileWriter {
  private:
   MemoryFiles* owner_;
   std::string path_;
+  std::string draft_path_;
   std::string text_;
 };
 
@@ -74,6 +77,7 @@ class FaultyWriter final : public platform::FileWriter {
     return inner_->WriteAt(offset, bytes);
   }
   uint64_t position() const override { return inner_->position(); }
+  const std::string& draft_path() const override { return inner_->draft_path(); }
   Status Commit() override {
     if (owner_->Fails(false)) return IoError("injected: no space left on device");
     return inner_->Commit();

@@ -42,7 +42,8 @@ constexpr Flag kEngineFlags[] = {
     {.name = "context",
      .kind = kInteger,
      .value_name = "N",
-     .help = "Most tokens of a conversation, prompt and reply together.",
+     .help = "Most tokens of a conversation, prompt and reply together. More than the model or the "
+             "memory allows is refused.",
      .default_text = "what the model was made for",
      .aliases = "ctx-size"},
     {.name = "memory",
@@ -563,16 +564,17 @@ constexpr Command kCommands[] = {
      "can be typed; Ctrl-D or /exit ends. Without a terminal, each line of stdin is a message.",
      "cellm chat\ncellm chat --system \"Answer in one sentence.\" --temperature 0", kChatGroups,
      RunChat},
-    {"convert", "make a .cellm file of a checkpoint", "",
+    {"convert", "make a .cellm file of a checkpoint", "[SOURCE [FILE]]",
      "Reads a Hugging Face folder or a model file and writes one .cellm file that holds "
      "everything: "
-     "weights, tokenizer, chat template, generation defaults and checksums.",
-     "cellm convert -i SmolLM2-135M-Instruct -o smollm2.cellm\n"
+     "weights, tokenizer, chat template, generation defaults and checksums. What was written is "
+     "opened and bound like any model before it gets its name.",
+     "cellm convert SmolLM2-135M-Instruct smollm2.cellm\n"
      "cellm convert -i nano -o nano-int8.cellm --quantize-int8-symmetric\n"
      "cellm convert -i nano -o nano-int4.cellm --quantize-int4-symmetric --group-size 32\n"
      "cellm convert -i nano -o nano-3.cellm --quantize i3:64 --calibrate prose.txt",
      kConvertGroups, RunConvert},
-    {"quantize", "make a smaller file of a model", "",
+    {"quantize", "make a smaller file of a model", "[SOURCE [FILE]]",
      "The same as convert with a quantise flag, in the older spelling.",
      "cellm quantize --input nano.cellm --output nano-i4.cellm --mode i4 --group-size 64",
      kQuantizeGroups, RunQuantize},

@@ -40,11 +40,14 @@ int Fail(const Status& status) {
   std::replace(line.begin(), line.end(), '\n', ' ');
   std::fflush(stdout);
   std::fprintf(stderr, "cellm: %s\n", line.c_str());
+  if (status.code() == StatusCode::kCancelled) return kExitInterrupted;
   return status.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailure;
 }
 
 void Note(bool quiet, const std::string& text) {
-  if (!quiet) std::fprintf(stderr, "%s\n", text.c_str());
+  if (quiet) return;
+  std::fflush(stdout);  // where both go to one place, they come in the order of writing
+  std::fprintf(stderr, "%s\n", text.c_str());
 }
 
 bool Print(std::string_view text) {
@@ -97,8 +100,10 @@ Result<std::string> ReadInput(const std::string& path) {
 
 Result<std::vector<int32_t>> ReadTokenIds(const std::string& text) {
   std::string list = text;
-  if (!text.empty() && text[0] == '@') {
-    CELLM_ASSIGN_OR_RETURN(list, ReadInput(text.substr(1)));
+  const bool in_file = !text.empty() && text[0] == '@';
+  const std::string source = in_file ? text.substr(1) : "token ids";
+  if (in_file) {
+    CELLM_ASSIGN_OR_RETURN(list, ReadInput(source));
   }
   std::vector<int32_t> ids;
   size_t at = 0;
@@ -108,7 +113,9 @@ Result<std::vector<int32_t>> ReadTokenIds(const std::string& text) {
     const std::string word = list.substr(at, end - at);
     int64_t value = 0;
     if (!ParseInteger(word, &value) || value < 0 || value > INT32_MAX) {
-      return InvalidArgument("token ids: '%s' is not an id", word.substr(0, 40).c_str());
+      const std::string shown = word.substr(0, 40);
+      return in_file ? Corrupt("%s: '%s' is not a token id", source.c_str(), shown.c_str())
+                     : InvalidArgument("token ids: '%s' is not an id", shown.c_str());
     }
     ids.push_back(static_cast<int32_t>(value));
     at = end;
@@ -273,8 +280,8 @@ Result<uint32_t> ReadCount(const Arguments& arguments, const char* name, int64_t
   if (!arguments.Has(name)) return uint32_t{0};
   const int64_t value = arguments.Integer(name);
   if (value < least || value > INT32_MAX) {
-    return InvalidArgument("--%s is %" PRId64 "; it must be %" PRId64 " or more", name, value,
-                           least);
+    return InvalidArgument("--%s is %" PRId64 "; it must be from %" PRId64 " to %d", name, value,
+                           least, INT32_MAX);
   }
   return static_cast<uint32_t>(value);
 }

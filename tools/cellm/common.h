@@ -19,6 +19,7 @@ namespace cellm::tools {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;  // files and run time
 inline constexpr int kExitUsage = 2;
+inline constexpr int kExitInterrupted = 130;  // Ctrl-C, as shells count it: 128 and SIGINT
 
 // ---- handles ----
 
@@ -39,7 +40,8 @@ inline cellm_text ToText(std::string_view text) { return {text.data(), text.size
 
 // ---- messages ----
 
-// "cellm: message" on stderr, and the exit code that fits: 2 for InvalidArgument, else 1.
+// "cellm: message" on stderr, and the exit code that fits: 2 for InvalidArgument, 130 for
+// Cancelled, else 1.
 int Fail(const Status& status);
 // A note on stderr, unless `quiet`.
 void Note(bool quiet, const std::string& text);
@@ -52,7 +54,8 @@ int Finish(int exit_code);
 
 // The content of a file, or of stdin for "-". At most 256 MB.
 Result<std::string> ReadInput(const std::string& path);
-// "1,2,3" or "@file"; spaces, newlines and brackets between ids are fine. InvalidArgument.
+// "1,2,3" or "@file"; spaces, newlines and brackets between ids are fine. InvalidArgument; Corrupt
+// for what is in a file.
 Result<std::vector<int32_t>> ReadTokenIds(const std::string& text);
 // "512M", "2G", "1000000" in bytes. InvalidArgument.
 Result<uint64_t> ParseSize(const std::string& name, const std::string& text);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "cellm/commands.h"
 #include "cellm/common.h"
@@ -51,6 +52,33 @@ void PrintSummary(const std::string& output, const format::ConvertReport& report
                         static_cast<double>(report.file_bytes) / 1e6, report.BitsPerWeight()));
 }
 
+// Opens what was written and binds its weights, as a command that uses it would: a file that cannot
+// be loaded gets no name. `user` is the source's path, which messages then name: the draft is gone.
+Status CheckLoads(void* user, const std::string& draft_path) {
+  const std::string& source = *static_cast<const std::string*>(user);
+  cellm_error error = CELLM_ERROR_INIT;
+  cellm_model* model_pointer = nullptr;
+  cellm_status status =
+      cellm_model_open(draft_path.data(), draft_path.size(), nullptr, &model_pointer, &error);
+  const ModelHandle model(model_pointer);
+  cellm_engine* engine_pointer = nullptr;
+  if (status == CELLM_OK) {
+    cellm_engine_options options = CELLM_ENGINE_OPTIONS_INIT;
+    options.context_tokens = 1;  // the weights are what counts
+    options.max_sessions = 1;
+    status = cellm_engine_open(model.get(), &options, &engine_pointer, &error);
+  }
+  const EngineHandle engine(engine_pointer);
+  if (status == CELLM_OK) return OkStatus();
+  std::string message = error.message;
+  for (size_t at = 0; (at = message.find(draft_path, at)) != std::string::npos;) {
+    message.replace(at, draft_path.size(), source);
+    at += source.size();
+  }
+  return Status(ToStatus(error).code(), std::move(message))
+      .WithContext("the file would not load, so it is not written");
+}
+
 // Writes `model` to `output`.
 Result<format::ConvertReport> Write(const format::ModelFile& model,
                                     const format::ConvertOptions& options,
@@ -69,6 +97,7 @@ Result<format::ConvertReport> WriteCalibrated(const format::ModelFile& model,
   platform::FileSystem& files = platform::SystemFiles();
   const std::string draft = output + ".draft";
   options.calibration = &calibrator->inputs();
+  const format::ConvertCheck check = std::exchange(options.check, {});  // of the last file only
   CELLM_ASSIGN_OR_RETURN(format::ConvertReport report, Write(model, options, draft));
   const auto finish = [&]() -> Status {
     CELLM_ASSIGN_OR_RETURN(std::string ledger, calibrator->MeasureFile(draft, quiet));
@@ -77,7 +106,8 @@ Result<format::ConvertReport> WriteCalibrated(const format::ModelFile& model,
                            format::OpenModelFile(files, draft));
     CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<platform::FileWriter> writer,
                            files.Create(output));
-    return format::RewriteWithQuality(*written, options.version, std::move(ledger), writer.get())
+    return format::RewriteWithQuality(*written, options.version, std::move(ledger), check,
+                                      writer.get())
         .status();
   };
   const Status status = finish();
@@ -87,10 +117,19 @@ Result<format::ConvertReport> WriteCalibrated(const format::ModelFile& model,
 }
 
 Status Convert(const Arguments& arguments, format::ConvertOptions options) {
-  const std::string input = arguments.Text("input");
-  const std::string output = arguments.Text("output");
-  if (input.empty()) return InvalidArgument("give the model with --input PATH");
-  if (output.empty()) return InvalidArgument("give the file to write with --output FILE");
+  // "convert SOURCE FILE": arguments stand for the flags that are not given, in this order.
+  std::string input = arguments.Text("input");
+  std::string output = arguments.Text("output");
+  for (const std::string& argument : arguments.positional()) {
+    if (input.empty() || output.empty()) {
+      (input.empty() ? input : output) = argument;
+      continue;
+    }
+    return InvalidArgument("unexpected argument '%s'", argument.c_str());
+  }
+  if (input.empty()) return InvalidArgument("give the model to read: an argument, or --input PATH");
+  if (output.empty())
+    return InvalidArgument("give the file to write: a second argument, or --output FILE");
   if (arguments.Text("layout", "packed") == "v1") options.layout = format::ConvertLayout::kV1;
   options.version = std::string("cellm ") + cellm_version_string();
   options.requantize = arguments.Switch("requantize");
@@ -114,6 +153,7 @@ Status Convert(const Arguments& arguments, format::ConvertOptions options) {
   }
   Watch watch = {Progress("convert", quiet)};
   options.progress = {Report, &watch};
+  options.check = {CheckLoads, &input};
   Result<format::ConvertReport> report =
       calibrated ? WriteCalibrated(*model, options, &*calibrator, output, quiet)
                  : Write(*model, options, output);
@@ -138,7 +178,9 @@ Result<format::QuantRecipe> ReadRecipe(const Arguments& arguments) {
   }
   if (file) {
     CELLM_ASSIGN_OR_RETURN(const std::string text, ReadInput(arguments.Text("recipe")));
-    return format::ParseQuantRecipe(text);
+    Result<format::QuantRecipe> recipe = format::ParseQuantRecipe(text);
+    if (recipe.ok()) return recipe;
+    return Corrupt("%s: %s", arguments.Text("recipe").c_str(), recipe.status().message().c_str());
   }
   if (mixed) return format::MixedRecipe(arguments.Text("mixed"));
   format::QuantRecipe recipe;

@@ -267,8 +267,8 @@ std::string OverviewText(std::span<const Command> commands) {
       "  cellm help --man       the manual page\n"
       "  cellm --version        the version\n\n"
       "Without --model the commands use $CELLM_MODEL, else the model that comes with cellm.\n"
-      "Text goes to stdout, everything else to stderr. Exit code 1: files and run time, 2: "
-      "usage.\n";
+      "Text goes to stdout, everything else to stderr. Exit codes: 1 files and run time,\n2 usage, "
+      "130 Ctrl-C.\n";
   return out;
 }
 
@@ -335,7 +335,17 @@ std::string ManPage(std::span<const Command> commands, std::string_view version)
       ".SH ENVIRONMENT\n.TP\n.B CELLM_MODEL\nThe model that is used without \\-\\-model.\n"
       ".TP\n.B CELLM_COMMIT_MODEL\nThe model of commit\\-message.\n"
       ".TP\n.B NO_COLOR\nWhen set, no colour on a terminal either.\n"
-      ".SH EXIT STATUS\n0 on success, 1 for errors of files and run time, 2 for errors of usage.\n";
+      ".SH EXIT STATUS\n.TP\n.B 0\nSuccess.\n"
+      ".TP\n.B 1\nFiles and run time: a file that cannot be read or written, is damaged, or holds "
+      "what cannot be used (an empty prompt file, a token id beyond the vocabulary); a prompt that "
+      "is longer than the context; a context that is longer than the model or the memory allows; "
+      "an instruction set that this CPU lacks.\n"
+      ".TP\n.B 2\nUsage: an option or command that does not exist, options that exclude each "
+      "other, a value on the command line that is malformed, out of its range or names nothing (an "
+      "unknown \\fB\\-\\-kernels\\fR tier, an empty \\fB\\-\\-prompt\\fR for a model "
+      "without a token to begin with).\n"
+      ".TP\n.B 130\nStopped by Ctrl\\-C. What was said until then is printed, with the receipt; "
+      "no half file stays.\n";
   return out;
 }
 

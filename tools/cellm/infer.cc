@@ -1,4 +1,5 @@
 // cellm infer: one prompt, one reply.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -69,6 +70,7 @@ struct Prompt {
   bool is_ids = false;
   std::string text;
   std::vector<int32_t> ids;
+  std::string file;  // where it was read from, "" for the command line
 };
 
 Result<Prompt> ReadPrompt(const Arguments& arguments) {
@@ -85,10 +87,13 @@ Result<Prompt> ReadPrompt(const Arguments& arguments) {
   prompt.is_ids = arguments.Has("tokens") || arguments.Has("seq");
   if (arguments.Has("prompt")) prompt.text = arguments.Text("prompt");
   if (arguments.Has("prompt-file")) {
-    CELLM_ASSIGN_OR_RETURN(prompt.text, ReadInput(arguments.Text("prompt-file")));
+    prompt.file = arguments.Text("prompt-file");
+    CELLM_ASSIGN_OR_RETURN(prompt.text, ReadInput(prompt.file));
   }
   if (arguments.Has("tokens")) {
-    CELLM_ASSIGN_OR_RETURN(prompt.ids, ReadTokenIds(arguments.Text("tokens")));
+    const std::string tokens = arguments.Text("tokens");
+    if (tokens.starts_with('@')) prompt.file = tokens.substr(1);
+    CELLM_ASSIGN_OR_RETURN(prompt.ids, ReadTokenIds(tokens));
   }
   if (arguments.Has("seq")) {
     const int64_t count = arguments.Integer("seq");
@@ -120,8 +125,15 @@ Status CheckUnsupported(const Arguments& arguments) {
   return OkStatus();
 }
 
-Status Submit(const Arguments& arguments, const Prompt& prompt, cellm_session* session,
-              const cellm_request_options& options, RequestHandle* out) {
+// Whether the prompt itself cannot be evaluated by a model of `vocabulary` tokens.
+bool AtFault(const Prompt& prompt, int32_t vocabulary) {
+  if (!prompt.is_ids) return prompt.text.empty();
+  return prompt.ids.empty() || std::any_of(prompt.ids.begin(), prompt.ids.end(),
+                                           [vocabulary](int32_t id) { return id >= vocabulary; });
+}
+
+Status Submit(const Arguments& arguments, const Prompt& prompt, int32_t vocabulary,
+              cellm_session* session, const cellm_request_options& options, RequestHandle* out) {
   cellm_error error = CELLM_ERROR_INIT;
   cellm_request* request = nullptr;
   cellm_status status = CELLM_OK;
@@ -144,12 +156,17 @@ Status Submit(const Arguments& arguments, const Prompt& prompt, cellm_session* s
     status = cellm_session_submit_text(session, prompt.text.data(), prompt.text.size(), &options,
                                        &request, &error);
   }
+  if (status == CELLM_INVALID_ARGUMENT && !prompt.file.empty() && AtFault(prompt, vocabulary)) {
+    // What a file holds is an error of that file, not of the command line.
+    const char* name = prompt.file == "-" ? "standard input" : prompt.file.c_str();
+    return Corrupt("%s: %s", name, error.message);
+  }
   if (status != CELLM_OK) return ToStatus(error);
   out->reset(request);
   return OkStatus();
 }
 
-Status Infer(const Arguments& arguments) {
+Status Infer(const Arguments& arguments, int* exit_code) {
   CELLM_RETURN_IF_ERROR(CheckUnsupported(arguments));
   CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<SamplingFlags> sampling, ReadSampling(arguments));
   CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<ReplyFlags> reply_flags,
@@ -177,11 +194,15 @@ Status Infer(const Arguments& arguments) {
     return ToStatus(error);
   }
   const SessionHandle session(session_pointer);
-  RequestHandle request;
-  CELLM_RETURN_IF_ERROR(Submit(arguments, prompt, session.get(), options, &request));
-
   cellm_engine_info info = CELLM_ENGINE_INFO_INIT;
   if (cellm_engine_get_info(engine.get(), &info, &error) != CELLM_OK) return ToStatus(error);
+  RequestHandle request;
+  CELLM_RETURN_IF_ERROR(
+      Submit(arguments, prompt, info.vocabulary, session.get(), options, &request));
+
+  // From here on Ctrl-C ends the reply at the next chunk or token; what there is of it is still
+  // printed and accounted for.
+  const CancelOnInterrupt guard(request.get());
   Note(arguments.Switch("quiet"), StrFormat("context %u tokens, %d threads, %s kernels",
                                             info.context_tokens, info.threads, info.kernels));
 
@@ -213,14 +234,16 @@ Status Infer(const Arguments& arguments) {
     Print("\n");
   }
   Note(arguments.Switch("quiet"), ReceiptLine(receipt));
+  *exit_code = guard.interrupted() ? kExitInterrupted : kExitOk;
   return OkStatus();
 }
 
 }  // namespace
 
 int RunInfer(const Arguments& arguments) {
-  const Status status = Infer(arguments);
-  return status.ok() ? kExitOk : Fail(status);
+  int exit_code = kExitOk;
+  const Status status = Infer(arguments, &exit_code);
+  return status.ok() ? exit_code : Fail(status);
 }
 
 }  // namespace cellm::tools

@@ -20,12 +20,15 @@ constexpr int64_t kMostBeside = 63;
 struct Output {
   platform::FileWriter* writer = nullptr;
   Status status;
+  const CancelOnInterrupt* interrupt = nullptr;
 };
 
 int32_t OnLogits(size_t, size_t, const float* logits, int32_t vocabulary, void* user) {
   Output& output = *static_cast<Output*>(user);
   output.status = output.writer->Write(
       {reinterpret_cast<const uint8_t*>(logits), static_cast<size_t>(vocabulary) * sizeof(float)});
+  // Ctrl-C leaves no half file behind.
+  if (output.status.ok() && output.interrupt->interrupted()) output.status = Cancelled("stopped");
   return output.status.ok() ? 0 : 1;
 }
 
@@ -101,6 +104,8 @@ Status Write(const Arguments& arguments) {
   CELLM_RETURN_IF_ERROR(WriteHeader(*writer, ids.size(), info.vocabulary));
   Output output;
   output.writer = writer.get();
+  const CancelOnInterrupt interrupt(nullptr);
+  output.interrupt = &interrupt;
   const cellm_status status =
       cellm_engine_evaluate(engine.get(), lists.data(), lists.size(), OnLogits, &output, &error);
   CELLM_RETURN_IF_ERROR(output.status);

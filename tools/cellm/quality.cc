@@ -92,8 +92,8 @@ Status SameVocabulary(cellm_engine* engine, cellm_engine* reference) {
     return ToStatus(error);
   }
   if (mine.vocabulary == other.vocabulary) return OkStatus();
-  return InvalidArgument("models of %d and %d tokens cannot be compared", mine.vocabulary,
-                         other.vocabulary);
+  return Unsupported("models of %d and %d tokens cannot be compared", mine.vocabulary,
+                     other.vocabulary);
 }
 
 }  // namespace

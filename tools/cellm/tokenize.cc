@@ -57,13 +57,13 @@ Result<std::string> OneLine(const Tokenizer& tokenizer, json::Value object) {
     return JsonObject().AddRaw("ids", JsonIds(ids)).Finish();
   }
   if (!ids_value.is_array()) {
-    return InvalidArgument("a line must have \"text\" (a string) or \"ids\" (an array)");
+    return Corrupt("a line must have \"text\" (a string) or \"ids\" (an array)");
   }
   std::vector<int32_t> ids;
   for (json::Value v = ids_value.First(); v.exists(); v = ids_value.Next(v)) {
     int64_t id = 0;
     if (!v.is_number() || !v.GetInt64(&id) || id < INT32_MIN || id > INT32_MAX) {
-      return InvalidArgument("\"ids\" holds something that is not a token id");
+      return Corrupt("\"ids\" holds something that is not a token id");
     }
     ids.push_back(static_cast<int32_t>(id));
   }
