@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "format/convert.h"
+#include "format/gguf_metadata.h"
 #include "format/model_file.h"
 #include "support/memory_files.h"
 
@@ -92,6 +93,7 @@ void ExerciseModel(std::span<const uint8_t> bytes, const std::string& path,
   CELLM_CHECK(file.config != nullptr, "a model without a configuration");
   for (const Tensor& tensor : file.tensors) ExerciseTensor(file, tensor);
   (void)VerifyChecksums(file).ok();
+  (void)format::ReadGgufTokenizer(file.tokenizer_gguf, path).ok();
   ExerciseConversion(files, file);
 }
 

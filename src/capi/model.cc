@@ -9,6 +9,7 @@
 #include "capi/convert_args.h"
 #include "capi/generation_config.h"
 #include "capi/handles.h"
+#include "format/gguf_metadata.h"
 #include "json/json.h"
 #include "platform/file.h"
 
@@ -217,6 +218,11 @@ Status ReadModelTexts(ModelState* model, const OpenOptions& options, Texts* text
   texts->generation_config = model->file->generation_config_json;
   model->container = model->file->container;
   model->notes = model->file->notes;
+  if (texts->tokenizer_json.empty() && !model->file->tokenizer_gguf.empty()) {
+    CELLM_ASSIGN_OR_RETURN(
+        model->file->gguf_tokenizer,
+        format::ReadGgufTokenizer(model->file->tokenizer_gguf, path + ": tokenizer.gguf"));
+  }
   // Version-1 files carry no texts; they lie beside the model.
   if (texts->tokenizer_json.empty() && model->file->gguf_tokenizer == nullptr) {
     return ReadBeside(files.IsDirectory(path) ? path : platform::ParentPath(path), texts);

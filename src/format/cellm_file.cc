@@ -259,7 +259,7 @@ Result<std::unique_ptr<ModelFile>> OpenCellmFile(platform::FileSystem& files,
     CELLM_ASSIGN_OR_RETURN(config, ConfigOfV1Header(header, path, model.get()));
   }
   CELLM_ASSIGN_OR_RETURN(model->config, json::Document::Parse(config, path + ": configuration"));
-  if (model->tokenizer_json.empty()) {
+  if (model->tokenizer_json.empty() && model->tokenizer_gguf.empty()) {
     // Version-1 files keep their tokenizer beside them; its absence is not an error here.
     CELLM_RETURN_IF_ERROR(ReadLooseTexts(files, platform::ParentPath(path), model.get()));
   }

@@ -43,6 +43,7 @@ inline constexpr TextSlot kTextSlots[] = {
     {"generation_config.json", &ModelFile::generation_config_json},
     {"preprocessor_config.json", &ModelFile::preprocessor_config_json},
     {"processor_config.json", &ModelFile::processor_config_json},
+    {"tokenizer.gguf", &ModelFile::tokenizer_gguf},
     {"tokenizer.json", &ModelFile::tokenizer_json},
     {"tokenizer_config.json", &ModelFile::tokenizer_config_json},
 };

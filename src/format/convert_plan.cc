@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/limits.h"
 #include "format/cellm_file.h"
+#include "format/gguf_metadata.h"
 #include "format/tensor_index.h"
 #include "tensor/half.h"
 #include "tensor/quantize.h"
@@ -340,21 +341,30 @@ class Planner {
     std::erase_if(items_, [&](const Item& item) { return consumed_.count(item.plan.name) != 0; });
   }
 
+  Item TextItem(std::string_view name, std::string_view text) const {
+    Item item;
+    item.raw = {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+    item.plan = {std::string(kTextPrefix).append(name),
+                 "u8",
+                 {static_cast<int64_t>(text.size())},
+                 text.size()};
+    return item;
+  }
+
   void PlanTexts() {
     for (const TextSlot& slot : kTextSlots) {
       const std::string_view text = in_.*slot.view;
-      if (text.empty()) continue;
-      Item item;
-      item.raw = {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-      item.plan = {std::string(kTextPrefix).append(slot.name),
-                   "u8",
-                   {static_cast<int64_t>(text.size())},
-                   text.size()};
-      items_.push_back(std::move(item));
+      if (!text.empty()) items_.push_back(TextItem(slot.name, text));
     }
-    if (in_.tokenizer_json.empty()) {
-      report_->notes.push_back("the source has no tokenizer.json, so the file has none");
+    if (!in_.tokenizer_json.empty() || !in_.tokenizer_gguf.empty()) return;
+    if (in_.gguf_tokenizer == nullptr) {
+      report_->notes.push_back("the source has no tokenizer, so the file has none");
+      return;
     }
+    auto owned = std::make_shared<const std::string>(WriteGgufTokenizer(*in_.gguf_tokenizer));
+    Item item = TextItem("tokenizer.gguf", *owned);
+    item.owned = std::move(owned);
+    items_.push_back(std::move(item));
   }
 
   void Explain() {

@@ -3,6 +3,7 @@
 
 // The two halves of ConvertModel(): what every tensor of the output will be, and making it.
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,12 +26,13 @@ struct Item {
   Kind kind = Kind::kRaw;
   CellmTensorPlan plan;
   std::span<const uint8_t> raw;
-  const Tensor* source = nullptr;  // null for texts
-  std::string base;                // for FindMatrix()
-  Format to = Format::kCount;      // kFloats, kRows
-  PackedLayout layout;             // kPack, kQuantise: of one matrix
-  QuantScheme scheme;              // kV1Codes
-  bool exact = false;              // kQuantise: the weights are ternary already
+  std::shared_ptr<const std::string> owned;  // what `raw` shows, when it is no part of the source
+  const Tensor* source = nullptr;            // null for texts
+  std::string base;                          // for FindMatrix()
+  Format to = Format::kCount;                // kFloats, kRows
+  PackedLayout layout;                       // kPack, kQuantise: of one matrix
+  QuantScheme scheme;                        // kV1Codes
+  bool exact = false;                        // kQuantise: the weights are ternary already
   TensorRole role = TensorRole::kKept;
 };
 

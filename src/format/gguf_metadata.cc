@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/limits.h"
 #include "format/gguf_keys.h"
 #include "format/gguf_tokenizer.h"
@@ -105,6 +106,24 @@ Status ReadIdsAndFlags(const GgufFile& file, GgufTokenizer* out) {
   return keys.status();
 }
 
+constexpr std::string_view kModelKey = "tokenizer.ggml.model";
+
+// Everything that is said of the tokenizer. A tokenizer.json and templates have texts of their own.
+void KeepPairs(const GgufFile& file, GgufTokenizer* out) {
+  for (const GgufValue& value : file.values) {
+    if (!value.key.starts_with("tokenizer.ggml.")) continue;
+    out->pairs.emplace_back(reinterpret_cast<const char*>(value.pair.data()), value.pair.size());
+  }
+}
+
+Result<std::unique_ptr<GgufTokenizer>> TokenizerOf(const GgufFile& file) {
+  auto tokenizer = std::make_unique<GgufTokenizer>();
+  CELLM_RETURN_IF_ERROR(ReadArrays(file, tokenizer.get()));
+  CELLM_RETURN_IF_ERROR(ReadIdsAndFlags(file, tokenizer.get()));
+  KeepPairs(file, tokenizer.get());
+  return tokenizer;
+}
+
 // Texts that end an answer in the templates of today. Files name one or two ids; which of the
 // others is an end as well is known by these.
 constexpr std::string_view kEndTexts[] = {
@@ -165,13 +184,11 @@ Status AddGgufTexts(const GgufFile& file, int32_t vocabulary, ModelFile* model) 
       return WrongArray(file, "tokenizer.chat_template", "is no string");
     }
   }
-  if (file.Find("tokenizer.ggml.model") == nullptr) {
+  if (file.Find(kModelKey) == nullptr) {
     model->notes.push_back("the file has no tokenizer");
     return OkStatus();
   }
-  auto tokenizer = std::make_unique<GgufTokenizer>();
-  CELLM_RETURN_IF_ERROR(ReadArrays(file, tokenizer.get()));
-  CELLM_RETURN_IF_ERROR(ReadIdsAndFlags(file, tokenizer.get()));
+  CELLM_ASSIGN_OR_RETURN(std::unique_ptr<GgufTokenizer> tokenizer, TokenizerOf(file));
   if (tokenizer->tokens.size() > static_cast<size_t>(vocabulary)) {
     return Corrupt("%.*s: %zu tokens, but the embedding has %d rows",
                    static_cast<int>(file.name.size()), file.name.data(), tokenizer->tokens.size(),
@@ -183,6 +200,32 @@ Status AddGgufTexts(const GgufFile& file, int32_t vocabulary, ModelFile* model) 
   model->tokenizer_json = tokenizer->huggingface_json;
   model->gguf_tokenizer = std::move(tokenizer);
   return OkStatus();
+}
+
+std::string WriteGgufTokenizer(const GgufTokenizer& tokenizer) {
+  std::string out = "GGUF";
+  const auto append = [&out](auto value) {
+    uint8_t bytes[sizeof(value)];
+    StoreLe(bytes, value);
+    out.append(reinterpret_cast<const char*>(bytes), sizeof(value));
+  };
+  append(uint32_t{3});
+  append(uint64_t{0});
+  append(uint64_t{tokenizer.pairs.size()});
+  for (const std::string_view pair : tokenizer.pairs) out.append(pair);
+  return out;
+}
+
+Result<std::unique_ptr<GgufTokenizer>> ReadGgufTokenizer(std::string_view bytes,
+                                                         std::string_view name) {
+  CELLM_ASSIGN_OR_RETURN(
+      const GgufFile file,
+      ReadGguf({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, name));
+  if (file.Find(kModelKey) == nullptr || !file.tensors.empty()) {
+    return Corrupt("%.*s: expected a tokenizer and no tensors", static_cast<int>(name.size()),
+                   name.data());
+  }
+  return TokenizerOf(file);
 }
 
 }  // namespace cellm::format

@@ -174,6 +174,7 @@ Result<std::span<const uint8_t>> TakeArray(Cursor& cursor, std::string_view name
 
 Result<GgufValue> TakePair(Cursor& cursor, std::string_view name) {
   GgufValue value;
+  Cursor start = cursor;
   CELLM_ASSIGN_OR_RETURN(value.key, cursor.TakeString("key"));
   if (value.key.empty() || value.key.size() > kMaxKeyBytes) {
     return Corrupt("%.*s: a key of %zu bytes before byte %" PRIu64 ", a key has 1 to %" PRIu64,
@@ -195,6 +196,7 @@ Result<GgufValue> TakePair(Cursor& cursor, std::string_view name) {
     }
     CELLM_ASSIGN_OR_RETURN(value.bytes, cursor.Take(size, "value"));
   }
+  CELLM_ASSIGN_OR_RETURN(value.pair, start.Take(cursor.position() - start.position(), "pair"));
   return value;
 }
 

@@ -48,6 +48,7 @@ struct GgufValue {
   GgufType item = GgufType::kU8;
   uint64_t count = 0;              // items of an array; 1 otherwise
   std::span<const uint8_t> bytes;  // the value, or all items
+  std::span<const uint8_t> pair;   // key, type and value as they lie in the file
 
   bool is_array() const { return type == GgufType::kArray; }
   // Each returns false and leaves *out alone when the value is of another kind or does not fit.

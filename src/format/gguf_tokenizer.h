@@ -50,6 +50,9 @@ struct GgufTokenizer {
 
   std::string_view precompiled_charsmap;  // SentencePiece normaliser, bytes
   std::string_view huggingface_json;      // a whole tokenizer.json, in a few files
+
+  // The pairs of the header that say all this, as they lie in the file.
+  std::vector<std::string_view> pairs;
 };
 
 }  // namespace cellm::format

@@ -60,6 +60,9 @@ struct ModelFile {
   std::string_view tokenizer_config_json;
   std::string_view generation_config_json;
   std::string_view chat_template;  // chat_template.jinja, or the template in tokenizer_config
+  // .cellm files made from GGUF: what is in gguf_tokenizer of those, as bytes that
+  // ReadGgufTokenizer() reads. Opening does not, so gguf_tokenizer stays null.
+  std::string_view tokenizer_gguf;
   std::string_view processor_config_json;     // processor_config.json
   std::string_view preprocessor_config_json;  // preprocessor_config.json
   // What a .cellm file of ours says about itself; empty for other files.

@@ -88,6 +88,10 @@ void CheckSchedules(const std::shared_ptr<const Model>& model, EngineOptions opt
       const std::string what = name + ", chunk " + std::to_string(chunk) + ", threads " +
                                std::to_string(threads) + ", page " + std::to_string(page_tokens);
       EXPECT_TRUE(SameBits(AllLogits(*engine, tokens, chunk), expected)) << what;
+      const std::vector<int32_t>& beside = sweep.chunks_beside;
+      if (!beside.empty() && std::find(beside.begin(), beside.end(), chunk) == beside.end()) {
+        continue;
+      }
       EXPECT_TRUE(SameBits(LogitsBesideOthers(*engine, tokens, chunk), expected))
           << what << ", beside others";
     }

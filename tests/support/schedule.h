@@ -30,10 +30,11 @@ struct Sweep {
   std::vector<std::pair<int32_t, int32_t>> threads_and_page_tokens = {
       {1, 16}, {1, 64}, {2, 32}, {2, 48}};
   int32_t tokens = 90;
+  // Those chunks that are also tried beside others; empty: all.
+  std::vector<int32_t> chunks_beside = {};
 };
 
 // All schedules of one model in one numeric mode against: alone, whole, one thread, pages of 32.
-// Each chunk alone and beside others.
 void CheckSchedules(const std::shared_ptr<const Model>& model, EngineOptions options,
                     const Sweep& sweep, const std::string& name);
 

@@ -72,6 +72,7 @@ struct NamedText {
 
 std::vector<NamedText> TextsOf(const format::ModelFile& file) {
   return {{"tokenizer.json", file.tokenizer_json},
+          {"tokenizer.gguf", file.tokenizer_gguf},
           {"tokenizer_config.json", file.tokenizer_config_json},
           {"chat_template.jinja", file.chat_template},
           {"generation_config.json", file.generation_config_json},
