@@ -68,6 +68,19 @@ std::unique_ptr<Tokenizer> Make(const std::string& json) {
   return std::move(*loaded);
 }
 
+// A byte piece spelled out, such as "<0x0A>". To Unigram, here as in the library that such
+// tokenizers are made with, it is a piece like any other, so that it comes back as the byte.
+bool SpellsByte(std::string_view text) {
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  for (size_t at = 0; (at = text.find("<0x", at)) != std::string_view::npos; ++at) {
+    if (at + 6 <= text.size() && kHex.find(text[at + 3]) != std::string_view::npos &&
+        kHex.find(text[at + 4]) != std::string_view::npos && text[at + 5] == '>') {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -90,14 +103,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       expected.replace(at, 3, 1, ' ');
     }
   }
-  CELLM_CHECK(bytes == expected, "the bytes of the tokens are the text");
+  const bool comes_back = data[0] % 3 != 2 || !SpellsByte(expected);
+  if (comes_back) CELLM_CHECK(bytes == expected, "the bytes of the tokens are the text");
   const auto decoded = tokenizer.Decode(*ids, false);
-  CELLM_CHECK(decoded.ok() && *decoded == expected, "decoding gives the text back");
+  CELLM_CHECK(decoded.ok(), "what was encoded can be decoded");
+  if (comes_back) CELLM_CHECK(*decoded == expected, "decoding gives the text back");
   StreamDecoder stream(tokenizer, false);
   std::string streamed;
   for (const int32_t id : *ids) streamed += *stream.Push(id);
   streamed += *stream.Flush();
-  CELLM_CHECK(streamed == expected, "the stream ends at the text");
+  CELLM_CHECK(streamed == *decoded, "the stream ends at the text");
 
   const size_t border = data[1] % (text.size() + 1);
   const Segment untrusted[] = {{text.substr(0, border), false}, {text.substr(border), false}};

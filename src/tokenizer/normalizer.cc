@@ -55,20 +55,16 @@ void ApplyNmt(const TrackedText& in, TrackedText* out) {
 }
 
 void ApplyBertClean(const TrackedText& in, TrackedText* out) {
-  constexpr uint32_t kControl = unicode::MaskOf(unicode::Category::kCc) |
-                                unicode::MaskOf(unicode::Category::kCf) |
-                                unicode::MaskOf(unicode::Category::kCo);
   for (size_t at = 0; at < in.text.size();) {
     const Utf8Char c = DecodeUtf8(std::string_view(in.text).substr(at));
     const size_t end = at + c.byte_count;
     const char32_t u = c.code_point;
-    const uint32_t mask = unicode::CharMask(u);
     const bool line = u == '\t' || u == '\n' || u == '\r';
-    if (!line && (u == 0 || u == 0xFFFD || (mask & kControl) != 0)) {
+    if (!line && (u == 0 || u == 0xFFFD || unicode::IsControlOfUnicode8(u))) {
       at = end;
       continue;
     }
-    if ((mask & unicode::kSpace) != 0) {
+    if (unicode::IsWhiteSpace(u)) {
       out->AppendFrom(in, at, end, " ");
     } else {
       out->Copy(in, at, end);
@@ -124,9 +120,7 @@ Status Normalizer::ApplyStep(const Step& step, const TrackedText& in, TrackedTex
       Filter(in, out, [](char32_t c) { return !unicode::IsCombiningMark(c); });
       break;
     case Kind::kStripNonSpacing:
-      Filter(in, out, [](char32_t c) {
-        return unicode::CharMask(c) != unicode::MaskOf(unicode::Category::kMn);
-      });
+      Filter(in, out, [](char32_t c) { return !unicode::IsMarkOfUnicode8(c); });
       break;
     case Kind::kNmt:
       ApplyNmt(in, out);

@@ -261,7 +261,7 @@ Status PreTokenizer::ApplyStep(const Step& step, bool at_start, bool defer_bytes
       cut_chars(false, Behavior::kIsolated, IsPunctuation);
       return Status();
     case Kind::kDigits:
-      cut_chars(!step.individual, Behavior::kIsolated, unicode::IsNumeric);
+      cut_chars(!step.individual, Behavior::kIsolated, unicode::IsNumberOfUnicode17);
       return Status();
     case Kind::kPunctuation:
       cut_chars(false, step.behavior, IsPunctuation);

@@ -1,7 +1,8 @@
 #ifndef CELLM_SRC_UNICODE_SCRIPT_H_
 #define CELLM_SRC_UNICODE_SCRIPT_H_
 
-// The Script property (UAX #24), Unicode 15.0, from scripts.inc (scripts/make_scripts_table.py).
+// The Script property (UAX #24) of the characters of Unicode 9.0, from scripts.inc
+// (scripts/make_scripts_table.py): the version by which the UnicodeScripts pre-tokenizer cuts.
 
 #include <cstdint>
 

@@ -130,6 +130,15 @@ constexpr Range kNewerPunctuation[] = {
     {0x16FE2, 0x16FE2}, {0x1E5FF, 0x1E5FF}, {0x1E95E, 0x1E95F},
 };
 
+#include "unicode/newer_marks.inc"
+
+// Cf added after Unicode 8.0. Sorted.
+constexpr Range kNewerFormats[] = {
+    {0x890, 0x891}, {0x8E2, 0x8E2}, {0x110CD, 0x110CD}, {0x13430, 0x1343F}};
+
+// Nd and No that Unicode 17.0 added.
+constexpr Range kNewerNumbers[] = {{0x11DE0, 0x11DE9}, {0x16FF4, 0x16FF6}};
+
 template <size_t kCount>
 bool InRanges(const Range (&ranges)[kCount], char32_t c) {
   for (const Range& range : ranges) {
@@ -167,6 +176,22 @@ bool IsPunctuationOfUnicode8(char32_t code_point) {
   // Categories that later versions changed: to So in 12.0, to Mn in 11.0.
   if (code_point == 0x166D || code_point == 0x111C9) return true;
   return (CharMask(code_point) & kPunctuation) != 0 && !InRanges(kNewerPunctuation, code_point);
+}
+
+bool IsMarkOfUnicode8(char32_t code_point) {
+  if (code_point < 0x300) return false;
+  if (code_point == 0x1734) return true;  // Mc since 14.0
+  return (CharMask(code_point) & MaskOf(Category::kMn)) != 0 && !InRanges(kNewerMarks, code_point);
+}
+
+bool IsControlOfUnicode8(char32_t code_point) {
+  constexpr uint32_t kControl =
+      MaskOf(Category::kCc) | MaskOf(Category::kCf) | MaskOf(Category::kCo);
+  return (CharMask(code_point) & kControl) != 0 && !InRanges(kNewerFormats, code_point);
+}
+
+bool IsNumberOfUnicode17(char32_t code_point) {
+  return (CharMask(code_point) & kNumber) != 0 || InRanges(kNewerNumbers, code_point);
 }
 
 bool IsWordCharacter(char32_t code_point) {

@@ -87,7 +87,6 @@ inline uint32_t CharMask(char32_t code_point) {
 Category GeneralCategory(char32_t code_point);
 
 inline bool IsWhiteSpace(char32_t code_point) { return (CharMask(code_point) & kSpace) != 0; }
-inline bool IsNumeric(char32_t code_point) { return (CharMask(code_point) & kNumber) != 0; }
 // One of the 32 printable ASCII characters that are neither letters nor digits.
 constexpr bool IsAsciiPunctuation(char32_t c) {
   return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) ||
@@ -95,6 +94,11 @@ constexpr bool IsAsciiPunctuation(char32_t c) {
 }
 // \p{P} of Unicode 8.0, which is what the Punctuation and BERT pre-tokenizers cut at.
 bool IsPunctuationOfUnicode8(char32_t code_point);
+// Mn, and Cc, Cf or Co, of Unicode 8.0: what BERT's normalizer drops.
+bool IsMarkOfUnicode8(char32_t code_point);
+bool IsControlOfUnicode8(char32_t code_point);
+// \p{N} of Unicode 17.0: what the Digits pre-tokenizer cuts at.
+bool IsNumberOfUnicode17(char32_t code_point);
 // What \w means in UTS #18 annex C: Alphabetic, M, Nd, Pc and Join_Control.
 bool IsWordCharacter(char32_t code_point);
 // Ideographs that BERT's normalizer surrounds with spaces (CJK Unified Ideographs, extensions A to

@@ -61,6 +61,35 @@ TEST(Schedule, SameBitsInEveryWeightFormat) {
   }
 }
 
+// Every tier that this CPU has, not only the one that would be chosen.
+TEST(Schedule, SameBitsInEveryTier) {
+  int tiers = 0;
+  for (const kernels::Tier& tier : kernels::AllTiers()) {
+    if (!tier.runs_here()) continue;
+    ++tiers;
+    for (const TinyFormat format :
+         {TinyFormat::kF32, TinyFormat::kBF16, TinyFormat::kPackedI8, TinyFormat::kPackedI4}) {
+      TinyLlama spec;
+      spec.format = format;
+      const auto model = LoadTiny(TinyLlamaFile(spec));
+      ASSERT_NE(model, nullptr);
+      for (const Mode& mode : {kModes[0], kModes[3]}) {
+        EngineOptions options;
+        options.kernels = tier.name;
+        options.activations = mode.activations;
+        options.kv_type = mode.kv_type;
+        Sweep sweep;
+        sweep.tokens = 24;
+        sweep.chunks = {1, 7};
+        sweep.threads_and_page_tokens = {{2, 16}};
+        CheckSchedules(model, options, sweep,
+                       std::string(tier.name) + " " + TinyFormatName(format) + " " + mode.name);
+      }
+    }
+  }
+  EXPECT_GE(tiers, 1);
+}
+
 TEST(Schedule, SameBitsWithWindowsBiasesAndTiedHead) {
   TinyLlama windowed;
   windowed.window = 20;

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
+#include "base/utf8.h"
 #include "support/paths.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/golden.h"
@@ -67,6 +70,66 @@ TEST(Components, PreTokenizers) {
     }
   }
   EXPECT_GT(cases, 600u);
+}
+
+// What the reference (tokenizers 0.23.2 through its Node binding) makes of "a" + c + "b" for each
+// character c from U+0001 up, surrogates left out: XXH3 of all results. A normalizer's result ends
+// in \n; each word of a pre-tokenizer ends in \x1F, the last one also in \n. They differ from plain
+// Unicode of any one version, since the library has tables of five.
+struct Sweep {
+  const char* config;
+  bool cuts;
+  uint64_t below_3000;
+  uint64_t all;
+};
+constexpr Sweep kSweeps[] = {
+    {R"({"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":false,)"
+     R"("strip_accents":false,"lowercase":false})",
+     false, 0x524644dcc0702fe0, 0xf5e980e0826e46f6},
+    {R"({"type":"BertNormalizer","clean_text":false,"handle_chinese_chars":true,)"
+     R"("strip_accents":false,"lowercase":false})",
+     false, 0x6e3684179138b713, 0xec7e4341ba11de69},
+    {R"({"type":"BertNormalizer","clean_text":false,"handle_chinese_chars":false,)"
+     R"("strip_accents":true,"lowercase":false})",
+     false, 0xf006de8a15924219, 0xdae2c2d694281d16},
+    {R"({"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":true,)"
+     R"("strip_accents":null,"lowercase":true})",
+     false, 0xe597ba19323f3f04, 0x9cae052efd6a91ab},
+    {R"({"type":"Nmt"})", false, 0x711a67f3268e2ff1, 0xe89ce38d31422d6c},
+    {R"({"type":"Digits","individual_digits":true})", true, 0xcd9c2b28eccad717, 0x32bc69c569c9ac8e},
+    {R"({"type":"BertPreTokenizer"})", true, 0xd0d3268ac3ad2f2a, 0x321370498ca328fe},
+    {R"({"type":"Whitespace"})", true, 0xa22771e44f99840f, 0x5ee28044b039fe09},
+    {R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true,"trim_offsets":true})", true,
+     0x533c88146fe26e11, 0x2fe0d7863d5758dc},
+    {R"({"type":"UnicodeScripts"})", true, 0x50ba4142a5c5f665, 0x3c0d5e8626353ae5},
+};
+
+TEST(Components, EveryCharacterAsTheReference) {
+  const bool every = std::getenv("CELLM_TEST_LONG") != nullptr;
+  for (const Sweep& sweep : kSweeps) {
+    const auto config = json::Document::Parse(sweep.config, "config");
+    ASSERT_TRUE(config.ok());
+    auto normalizer = Normalizer::FromJson(sweep.cuts ? json::Value() : (*config)->root());
+    auto pre_tokenizer = PreTokenizer::FromJson(sweep.cuts ? (*config)->root() : json::Value());
+    ASSERT_TRUE(normalizer.ok() && pre_tokenizer.ok()) << sweep.config;
+    std::string results;
+    const char32_t end = every ? 0x110000 : 0x3000;
+    for (char32_t c = 1; c < end; ++c) {
+      if (c >= 0xD800 && c <= 0xDFFF) continue;
+      CutText cut;
+      cut.text.text = "a";
+      AppendUtf8(c, &cut.text.text);
+      cut.text.text += "b";
+      ASSERT_TRUE(normalizer->Apply(&cut.text).ok());
+      ASSERT_TRUE(pre_tokenizer->Apply(&cut, true, false).ok());
+      for (const regex::Span& word : cut.words) {
+        results.append(cut.text.text, word.begin, word.end - word.begin);
+        if (sweep.cuts) results += '\x1F';
+      }
+      results += '\n';
+    }
+    EXPECT_EQ(HashXxh3(results), every ? sweep.all : sweep.below_3000) << sweep.config;
+  }
 }
 
 TEST(Components, Decoders) {

@@ -110,6 +110,36 @@ TEST(Classes, PunctuationIsThatOfUnicode8) {
   }
 }
 
+// Read off the reference's BertNormalizer: strip_accents and clean_text.
+TEST(Classes, MarksAndControlsAreThoseOfUnicode8) {
+  for (const char32_t c : {U'\u0300', U'\u0483', U'\u1734', U'\u20F0', U'\U0001E8D0'}) {
+    EXPECT_TRUE(IsMarkOfUnicode8(c)) << std::hex << +c;
+  }
+  for (const char32_t c : {U'a', U'\u0903', U'\u08D4', U'\u1885', U'\uA9BD', U'\U000111C9',
+                           U'\u0898', U'\u1DF6', U'\U0001E944', U'\U0001E5EE'}) {
+    EXPECT_FALSE(IsMarkOfUnicode8(c)) << std::hex << +c;
+  }
+  for (const char32_t c : {U'\u0007', U'\u0085', U'\u00AD', U'\u200B', U'\uFEFF', U'\uE000',
+                           U'\U000110BD', U'\U000E0001'}) {
+    EXPECT_TRUE(IsControlOfUnicode8(c)) << std::hex << +c;
+  }
+  for (const char32_t c : {U'a', U' ', U'\u0378', U'\u0890', U'\u0891', U'\u08E2', U'\U000110CD',
+                           U'\U00013430', U'\U0001343F', char32_t{0x110000}}) {
+    EXPECT_FALSE(IsControlOfUnicode8(c)) << std::hex << +c;
+  }
+}
+
+// Read off the reference's Digits pre-tokenizer.
+TEST(Classes, NumbersAreThoseOfUnicode17) {
+  for (const char32_t c : {U'7', U'½', U'Ⅷ', U'①', U'\u0664', U'\U00010D40', U'\U00011DE0',
+                           U'\U00011DE9', U'\U00016FF4', U'\U00016FF6'}) {
+    EXPECT_TRUE(IsNumberOfUnicode17(c)) << std::hex << +c;
+  }
+  for (const char32_t c : {U'a', U'一', U'\U00011DDF', U'\U00011DEA', U'\U00016FF3'}) {
+    EXPECT_FALSE(IsNumberOfUnicode17(c)) << std::hex << +c;
+  }
+}
+
 TEST(Classes, WordsAndIdeographs) {
   EXPECT_TRUE(IsWordCharacter('_'));
   EXPECT_TRUE(IsWordCharacter(0x200D));
@@ -129,6 +159,11 @@ TEST(Script, Samples) {
   EXPECT_EQ(ScriptOf(U'a'), ScriptOf(U'é'));
   EXPECT_NE(ScriptOf(U'a'), ScriptOf(U'а'));
   EXPECT_EQ(ScriptOf(0x0378), kScriptUnknown);
+  // Read off the reference's UnicodeScripts pre-tokenizer: 9.0 is known to it, 10.0 is not.
+  EXPECT_NE(ScriptOf(0x1E900), kScriptUnknown);
+  EXPECT_EQ(ScriptOf(0x1CF7), kScriptUnknown);
+  EXPECT_EQ(ScriptOf(0x9FD6), kScriptUnknown);
+  EXPECT_EQ(ScriptOf(0x2CEB0), kScriptUnknown);
   EXPECT_EQ(ScriptOf(0x10FFFF), kScriptUnknown);
 }
 
