@@ -8,21 +8,23 @@
 
 namespace cellm::bench {
 
-// Memory for `bytes`, zeroed, in huge pages where the system gives them. Never freed.
+// Memory for `bytes`, zeroed, in huge pages where the system gives them. Whoever wants
+// to give them back unmaps them.
 uint8_t* HugeBytes(size_t bytes);
 
 // Bytes a second that `threads` threads read from memory together; median of several rounds.
 double ReadRate(int threads);
 
-// 8-bit multiply-accumulates (2 operations each) a second on one core; 0 where not known.
-double Int8Rate();
-// f32 fused multiply-adds (2 operations each) a second on one core; 0 where not known.
-double FloatRate();
+// Multiply-accumulates (2 operations each) a second of `threads` cores together; 0 where not known.
+double Int8Rate(int threads = 1);
+double FloatRate(int threads = 1);
+double Bf16Rate(int threads = 1);  // 0 as well where the CPU has no such instruction
 
 // machine_limits_avx512.cc: the loops themselves. Operations done by one call.
 uint64_t SumBytesAvx512(const uint8_t* data, size_t bytes);
 double DotLoopAvx512(int64_t rounds);
 double FmaLoopAvx512(int64_t rounds);
+double Bf16LoopAvx512(int64_t rounds);
 
 }  // namespace cellm::bench
 

@@ -39,6 +39,23 @@ double DotLoopAvx512(int64_t rounds) {
   return static_cast<double>(rounds) * 12 * 64 * 2;
 }
 
+__attribute__((target("avx512bf16"))) double Bf16LoopAvx512(int64_t rounds) {
+  __m512 sums[12];
+  for (int i = 0; i < 12; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
+  __m512i bits = _mm512_set1_epi16(static_cast<short>(0x3F00 + (rounds & 1)));
+  const __m512i x = _mm512_set1_epi16(0x3280);
+  for (int64_t r = 0; r < rounds; ++r) {
+    __asm__ volatile("" : "+v"(bits));
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; ++i) {
+      sums[i] = _mm512_dpbf16_ps(sums[i], reinterpret_cast<__m512bh>(bits),
+                                 reinterpret_cast<__m512bh>(x));
+    }
+  }
+  for (int i = 0; i < 12; ++i) __asm__ volatile("" : "+v"(sums[i]));
+  return static_cast<double>(rounds) * 12 * 32 * 2;
+}
+
 double FmaLoopAvx512(int64_t rounds) {
   __m512 sums[12];
   for (int i = 0; i < 12; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));

@@ -38,6 +38,49 @@ typedef int32_t (*cellm_input_moments_fn)(const cellm_input_moments* moments, vo
 cellm_status cellm_engine_get_inputs(const cellm_engine* engine, cellm_input_moments_fn callback,
                                      void* user, cellm_error* error);
 
+/* ---- steps without sessions: for measuring ------------------------------------------------------
+ */
+
+/* A sequence of tokens of an engine. Freed ones are NOT_FOUND. */
+typedef struct cellm_sequence {
+  uint32_t slot;
+  uint32_t generation;
+} cellm_sequence;
+/* planned_tokens: the length that it may reach; 0: the engine's context. */
+cellm_status cellm_sequence_create(cellm_engine* engine, uint32_t planned_tokens,
+                                   cellm_sequence* out, cellm_error* error);
+/* Another with the same past, whose pages are shared until they are written. */
+cellm_status cellm_sequence_fork(cellm_engine* engine, cellm_sequence sequence, cellm_sequence* out,
+                                 cellm_error* error);
+cellm_status cellm_sequence_free(cellm_engine* engine, cellm_sequence sequence, cellm_error* error);
+
+typedef struct cellm_step_item {
+  cellm_sequence sequence;
+  const int32_t* ids; /* appended to the sequence; at least one */
+  size_t count;
+} cellm_step_item;
+/* One pass over the weights for all items. With `logits` the last token of each item gets a row,
+ * which is handed out as `list` (the item's index), `position` 0; null: no logits are computed. */
+cellm_status cellm_engine_step(cellm_engine* engine, const cellm_step_item* items, size_t count,
+                               cellm_logits_fn logits, void* user, cellm_error* error);
+
+/* What one token of one sequence costs by the model's shape, which is what speed is held against.
+ * Of experts only as many count as a token is sent to. */
+typedef struct cellm_token_work {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t body_bytes; /* of the weights that a token is multiplied with, without the head */
+  uint64_t head_bytes;
+  uint64_t body_products; /* multiplications with weights */
+  uint64_t head_products;
+  uint64_t cache_bytes; /* keys and values that a token at `depth` reads */
+  uint64_t state_bytes; /* recurrent states that it reads and writes */
+} cellm_token_work;
+#define CELLM_TOKEN_WORK_INIT \
+  { sizeof(cellm_token_work), 0, 0, 0, 0, 0, 0, 0 }
+cellm_status cellm_engine_get_work(const cellm_engine* engine, uint32_t depth,
+                                   cellm_token_work* work, cellm_error* error);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

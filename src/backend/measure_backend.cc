@@ -12,13 +12,32 @@ void Raise(T* largest, T value) {
 
 int64_t Chunks(int64_t cols) { return (cols + kChunkCols - 1) / kChunkCols; }
 
-void NoteProduct(Rows x, const Weight& weight, ScratchNeeds* needs) {
+void NoteScratch(Rows x, const Weight& weight, ScratchNeeds* needs) {
   if (weight.kind != WeightKind::kPacked) return;
   Raise(&needs->quantised_chunks, x.rows * Chunks(x.cols));
   Raise(&needs->unpack_cols, weight.cols);
 }
 
+uint64_t ElementsOf(const Weight& weight) {
+  return static_cast<uint64_t>(weight.rows) * static_cast<uint64_t>(weight.cols);
+}
+
 }  // namespace
+
+void MeasureBackend::NoteProduct(Rows x, const Weight& weight) {
+  NoteScratch(x, weight, &needs_);
+  products_.push_back({x.rows, weight.bytes(), ElementsOf(weight)});
+}
+
+TokenWork MeasureBackend::WorkOf(int32_t step_rows) const {
+  TokenWork work;
+  for (const Product& product : products_) {
+    const bool is_head = product.rows < step_rows;
+    (is_head ? work.head_bytes : work.body_bytes) += product.bytes;
+    (is_head ? work.head_products : work.body_products) += product.products;
+  }
+  return work;
+}
 
 Result<Weight> MeasureBackend::Prepare(const Matrix&, WeightUse, Allocator&) {
   return Unsupported("the measuring backend prepares no weights");
@@ -28,12 +47,12 @@ void MeasureBackend::Embed(const Weight& table, std::span<const int32_t>, float,
   if (table.kind == WeightKind::kPacked) Raise(&needs_.lookup_cols, table.cols);
 }
 void MeasureBackend::Linear(Rows x, std::span<const LinearPart> parts) {
-  for (const LinearPart& part : parts) NoteProduct(x, *part.weight, &needs_);
+  for (const LinearPart& part : parts) NoteProduct(x, *part.weight);
 }
 void MeasureBackend::GatedLinear(Rows x, const LinearPart& gate, const LinearPart& up, Activation,
                                  Rows) {
-  NoteProduct(x, *gate.weight, &needs_);
-  NoteProduct(x, *up.weight, &needs_);
+  NoteProduct(x, *gate.weight);
+  NoteProduct(x, *up.weight);
 }
 void MeasureBackend::RopeTable(const StepContext&, const RopeSpec& spec, Rows) {
   Raise(&needs_.rotary_half, spec.rotary_dim / 2);
@@ -66,9 +85,19 @@ void MeasureBackend::ExpertMlp(Rows x, const ExpertSpec& spec, const Routing& ro
   Raise(&needs_.expert_ints, 2 * entries + static_cast<int64_t>(spec.down.size()) + 1);
   const Rows gathered{nullptr, static_cast<int32_t>(entries), x.cols, x.cols};
   const Rows inner{nullptr, static_cast<int32_t>(entries), spec.inner, spec.inner};
-  for (const Weight& weight : spec.gate) NoteProduct(gathered, weight, &needs_);
-  for (const Weight& weight : spec.up) NoteProduct(gathered, weight, &needs_);
-  for (const Weight& weight : spec.down) NoteProduct(inner, weight, &needs_);
+  // All experts are of one size, so a token's share of them is top_k of all.
+  Product chosen{x.rows, 0, 0};
+  const auto note = [&](Rows input, const Weight& weight) {
+    NoteScratch(input, weight, &needs_);
+    chosen.bytes += weight.bytes();
+    chosen.products += ElementsOf(weight);
+  };
+  for (const Weight& weight : spec.gate) note(gathered, weight);
+  for (const Weight& weight : spec.up) note(gathered, weight);
+  for (const Weight& weight : spec.down) note(inner, weight);
+  const uint64_t experts = std::max<uint64_t>(spec.down.size(), 1);
+  const uint64_t top_k = static_cast<uint64_t>(routing.top_k);
+  products_.push_back({x.rows, chosen.bytes * top_k / experts, chosen.products * top_k / experts});
 }
 
 // The rest needs no scratch.

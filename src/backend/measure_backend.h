@@ -5,6 +5,7 @@
 // pass run over it once, with a measuring Arena, to size everything before the first step.
 
 #include <cstdint>
+#include <vector>
 
 #include "backend/backend.h"
 
@@ -27,9 +28,17 @@ struct ScratchNeeds {
   int64_t expert_ints = 0;
 };
 
+// What one token is multiplied with. Of experts, as many as a token is sent to.
+struct TokenWork {
+  uint64_t body_bytes = 0, head_bytes = 0;
+  uint64_t body_products = 0, head_products = 0;
+};
+
 class MeasureBackend final : public Backend {
  public:
   const ScratchNeeds& needs() const { return needs_; }
+  // Requires a step of more rows than rows of logits: fewer rows mean the head.
+  TokenWork WorkOf(int32_t step_rows) const;
   // Where the model's rotary factors begin to depend on the planned length; 0: nowhere.
   int32_t rope_long_from() const { return rope_long_from_; }
   int32_t rope_dynamic_from() const { return rope_dynamic_from_; }
@@ -73,6 +82,13 @@ class MeasureBackend final : public Backend {
   void ExpertMlp(Rows x, const ExpertSpec& spec, const Routing& routing, Rows out) override;
 
  private:
+  struct Product {
+    int32_t rows;  // of the input
+    uint64_t bytes, products;
+  };
+  void NoteProduct(Rows x, const Weight& weight);
+
+  std::vector<Product> products_;
   ScratchNeeds needs_;
   int32_t rope_long_from_ = 0;
   int32_t rope_dynamic_from_ = 0;

@@ -1,4 +1,7 @@
 // cellm_experimental.h.
+#include <algorithm>
+#include <vector>
+
 #include "capi/convert_args.h"
 #include "capi/handles.h"
 #include "cellm/cellm_experimental.h"
@@ -6,7 +9,9 @@
 
 using cellm::Cancelled;
 using cellm::InvalidArgument;
+using cellm::OutOfRange;
 using cellm::capi::Report;
+using cellm::capi::WriteSized;
 
 extern "C" {
 
@@ -38,6 +43,86 @@ cellm_status cellm_engine_get_inputs(const cellm_engine* engine, cellm_input_mom
     }
   }
   return CELLM_OK;
+}
+
+cellm_status cellm_sequence_create(cellm_engine* engine, uint32_t planned_tokens,
+                                   cellm_sequence* out, cellm_error* error) {
+  if (engine == nullptr || out == nullptr) {
+    return Report(InvalidArgument("cellm_sequence_create: engine or out is null"), error);
+  }
+  if (planned_tokens > static_cast<uint32_t>(engine->state->engine->context_tokens())) {
+    return Report(OutOfRange("a sequence of %u tokens; the context has %d", planned_tokens,
+                             engine->state->engine->context_tokens()),
+                  error);
+  }
+  const auto id = engine->state->engine->CreateSequence(static_cast<int32_t>(planned_tokens));
+  if (!id.ok()) return Report(id.status(), error);
+  *out = {id->slot, id->generation};
+  return CELLM_OK;
+}
+
+cellm_status cellm_sequence_fork(cellm_engine* engine, cellm_sequence sequence, cellm_sequence* out,
+                                 cellm_error* error) {
+  if (engine == nullptr || out == nullptr) {
+    return Report(InvalidArgument("cellm_sequence_fork: engine or out is null"), error);
+  }
+  const auto id = engine->state->engine->Fork({sequence.slot, sequence.generation});
+  if (!id.ok()) return Report(id.status(), error);
+  *out = {id->slot, id->generation};
+  return CELLM_OK;
+}
+
+cellm_status cellm_sequence_free(cellm_engine* engine, cellm_sequence sequence,
+                                 cellm_error* error) {
+  if (engine == nullptr) return Report(InvalidArgument("engine is null"), error);
+  return Report(engine->state->engine->FreeSequence({sequence.slot, sequence.generation}), error);
+}
+
+cellm_status cellm_engine_step(cellm_engine* engine, const cellm_step_item* items, size_t count,
+                               cellm_logits_fn logits, void* user, cellm_error* error) {
+  if (engine == nullptr || (items == nullptr && count > 0)) {
+    return Report(InvalidArgument("cellm_engine_step: engine or items is null"), error);
+  }
+  cellm::Engine& inner = *engine->state->engine;
+  std::vector<cellm::StepItem> plan;
+  for (size_t i = 0; i < count; ++i) {
+    if (items[i].ids == nullptr) {
+      return Report(InvalidArgument("step item %zu has no ids", i), error);
+    }
+    plan.push_back({{items[i].sequence.slot, items[i].sequence.generation},
+                    {items[i].ids, items[i].count},
+                    logits != nullptr ? cellm::LogitRows::kLast : cellm::LogitRows::kNone});
+  }
+  const auto output = inner.Step(plan);
+  if (!output.ok()) return Report(output.status(), error);
+  for (size_t i = 0; logits != nullptr && i < count; ++i) {
+    if (logits(i, 0, output->logits.row(output->items[i].first_row), inner.info().vocab_size,
+               user) != 0) {
+      return Report(Cancelled("the callback asked to stop"), error);
+    }
+  }
+  return CELLM_OK;
+}
+
+cellm_status cellm_engine_get_work(const cellm_engine* engine, uint32_t depth,
+                                   cellm_token_work* work, cellm_error* error) {
+  if (engine == nullptr) return Report(InvalidArgument("engine is null"), error);
+  const cellm::Engine& inner = *engine->state->engine;
+  const cellm::TokenWork token = inner.MeasureToken();
+  cellm_token_work filled = CELLM_TOKEN_WORK_INIT;
+  filled.body_bytes = token.body_bytes;
+  filled.head_bytes = token.head_bytes;
+  filled.body_products = token.body_products;
+  filled.head_products = token.head_products;
+  for (const cellm::LayerStateSpec& layer : inner.info().layers) {
+    filled.state_bytes += 2 * 4 * static_cast<uint64_t>(layer.recurrent_floats);
+    if (!layer.stores_kv()) continue;
+    const uint64_t tokens =
+        layer.window > 0 ? std::min<uint64_t>(depth, static_cast<uint64_t>(layer.window)) : depth;
+    filled.cache_bytes +=
+        tokens * static_cast<uint64_t>(cellm::KvBytesPerToken(layer, inner.options().kv_type));
+  }
+  return Report(WriteSized(filled, "work", work), error);
 }
 
 }  // extern "C"

@@ -227,6 +227,25 @@ Result<std::unique_ptr<Engine>> Engine::Finish(std::unique_ptr<Impl> impl_in,
   return engine;
 }
 
+TokenWork Engine::MeasureToken() const {
+  // Two rows, one of which asks for logits: the rows tell the head from the rest.
+  const int32_t tokens[2] = {};
+  const int32_t positions[2] = {0, 1};
+  const int32_t logit_rows[1] = {1};
+  MeasureBackend measure;
+  Arena measured;
+  StepContext step;
+  step.rows = 2;
+  step.tokens = tokens;
+  step.positions = positions;
+  step.logit_rows = logit_rows;
+  step.logits = {nullptr, 1, info().vocab_size, info().vocab_size};
+  step.kv_type = options_.kv_type;
+  step.arena = &measured;
+  model_->family->forward(model_->weights.get(), measure, step);
+  return measure.WorkOf(step.rows);
+}
+
 int32_t Engine::threads() const { return impl_->pool->threads(); }
 std::string_view Engine::kernel_tier() const { return impl_->kernels.tier; }
 void Engine::CollectInputs(uint64_t max_bytes) {

@@ -19,6 +19,7 @@
 
 #include "backend/cpu_backend.h"
 #include "backend/input_statistics.h"
+#include "backend/measure_backend.h"
 #include "backend/rows.h"
 #include "backend/step_context.h"
 #include "base/allocator.h"
@@ -133,6 +134,8 @@ class Engine {
   // Aborts when pages, tables and counts disagree. For tests.
   void CheckInvariants() const;
   uint64_t activation_bytes() const { return arena_bytes_; }
+  // What one token is multiplied with, by a pass that computes nothing.
+  TokenWork MeasureToken() const;
 
  private:
   struct Impl;

@@ -11,6 +11,7 @@ namespace cellm::tools {
 std::span<const Command> AllCommands();
 
 // What they run; each returns the exit code. One file a command.
+int RunBench(const Arguments& arguments);
 int RunInfer(const Arguments& arguments);
 int RunChat(const Arguments& arguments);
 int RunConvert(const Arguments& arguments);

@@ -290,6 +290,13 @@ Result<uint32_t> ReadCount(const Arguments& arguments, const char* name, int64_t
 
 Result<EngineHandle> OpenEngine(const Arguments& arguments, cellm_model* model,
                                 void (*adjust)(cellm_engine_options*, const Arguments&)) {
+  return OpenEngineWith(arguments, model, [&](cellm_engine_options* options) {
+    if (adjust != nullptr) adjust(options, arguments);
+  });
+}
+
+Result<EngineHandle> OpenEngineWith(const Arguments& arguments, cellm_model* model,
+                                    const std::function<void(cellm_engine_options*)>& adjust) {
   cellm_engine_options options = CELLM_ENGINE_OPTIONS_INIT;
   CELLM_ASSIGN_OR_RETURN(const uint32_t threads, ReadCount(arguments, "threads", 1));
   options.threads = static_cast<int32_t>(threads);
@@ -309,7 +316,7 @@ Result<EngineHandle> OpenEngine(const Arguments& arguments, cellm_model* model,
   }
   const std::string kernels = arguments.Text("kernels");
   options.kernels = ToText(kernels);
-  if (adjust != nullptr) adjust(&options, arguments);
+  adjust(&options);
   cellm_error error = CELLM_ERROR_INIT;
   cellm_engine* engine = nullptr;
   if (cellm_engine_open(model, &options, &engine, &error) != CELLM_OK) return ToStatus(error);

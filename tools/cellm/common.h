@@ -5,6 +5,7 @@
 // JSON, finding the model, and turning flags into the API's option structs.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -104,6 +105,9 @@ Result<LoadedModel> OpenModelAt(const Arguments& arguments, const std::string& p
 // The engine of kEngineFlags. `adjust` may change the options before the engine is made.
 Result<EngineHandle> OpenEngine(const Arguments& arguments, cellm_model* model,
                                 void (*adjust)(cellm_engine_options*, const Arguments&) = nullptr);
+// The same with anything that can be called with the options.
+Result<EngineHandle> OpenEngineWith(const Arguments& arguments, cellm_model* model,
+                                    const std::function<void(cellm_engine_options*)>& adjust);
 
 // Sampling flags, checked here so that a bad value is reported before a model is read.
 struct SamplingFlags {

@@ -1,0 +1,63 @@
+#ifndef CELLM_TOOLS_CELLM_BENCH_BENCH_REPORT_H_
+#define CELLM_TOOLS_CELLM_BENCH_BENCH_REPORT_H_
+
+// What was measured, and its three spellings: a table for people, JSON, CSV.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace cellm::tools {
+
+// What the machine can do, measured in the same run; 0 where not known. [0] one thread, [1] two.
+struct Ceilings {
+  double read_bytes[2] = {};
+  double int8_ops[2] = {};
+  double f32_ops[2] = {};
+  double bf16_ops[2] = {};
+};
+// `two`: the process may use two cores.
+Ceilings MeasureCeilings(bool two);
+
+struct Statistics {
+  double median = 0, least = 0, most = 0;
+  double p10 = 0, p90 = 0, p99 = 0;
+  size_t count = 0;
+  // (most - least) / median.
+  double Spread() const { return median > 0 ? (most - least) / median : 0; }
+};
+// Percentiles by the nearest rank. `values` is not empty.
+Statistics Summarise(std::vector<double> values);
+
+struct Measured {
+  std::string test;    // "prefill", "decode", ...
+  std::string detail;  // what a row of the table says beside it
+  int64_t tokens = 0;  // of the unit of work
+  int64_t depth = 0;   // tokens before it
+  int64_t sequences = 1;
+  std::string unit;  // "tokens/s", "ms", "MB", "MB/s"
+  Statistics value;
+  double share = -1;     // of a ceiling; < 0: none
+  std::string share_of;  // "read", "int8", "bf16", "f32"
+  Statistics step_ms;    // of single steps; count 0: none
+};
+
+// One model in one setting.
+struct BenchRun {
+  std::string model, format, kernels, weights, kv;
+  int threads = 0;
+  uint64_t file_bytes = 0, weight_bytes = 0, parameters = 0;
+  std::vector<Measured> rows;
+};
+
+std::string BenchTable(const BenchRun& run);
+std::string CeilingsTable(const Ceilings& ceilings);
+std::string BenchJson(const Ceilings& ceilings, const std::vector<BenchRun>& runs);
+// With a heading line.
+std::string BenchCsv(const std::vector<BenchRun>& runs);
+
+}  // namespace cellm::tools
+
+#endif  // CELLM_TOOLS_CELLM_BENCH_BENCH_REPORT_H_
