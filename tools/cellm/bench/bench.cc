@@ -56,7 +56,8 @@ Result<BenchPlan> ReadPlan(const Arguments& arguments) {
     int64_t least;
   } numbers[] = {{"prefill", &plan.prefill_tokens, 1}, {"decode", &plan.decode_tokens, 1},
                  {"long", &plan.long_tokens, 1},       {"prompt", &plan.prompt_tokens, 1},
-                 {"reply", &plan.reply_tokens, 2},     {"repeats", &plan.repeats, 1},
+                 {"reply", &plan.reply_tokens, 2},     {"batch-depth", &plan.batch_depth, 1},
+                 {"chunk", &plan.chunk_tokens, 1},     {"repeats", &plan.repeats, 1},
                  {"warmup", &plan.warmups, 0}};
   for (const auto& number : numbers) {
     *number.value = arguments.Integer(number.name, *number.value);

@@ -59,6 +59,9 @@ int32_t OnLogits(size_t list, size_t, const float* logits, int32_t vocabulary, v
   return 0;
 }
 
+// Sequences that run together begin this many tokens apart in the text.
+constexpr int64_t kShift = 7;
+
 int32_t OnToken(const cellm_token*, void*) { return 0; }
 
 class Bench {
@@ -92,7 +95,8 @@ class Bench {
     cellm_model_info info = CELLM_MODEL_INFO_INIT;
     cellm_error error = CELLM_ERROR_INIT;
     CELLM_RETURN_IF_ERROR(Check(cellm_model_get_info(model_, &info, &error), error));
-    const size_t needed = static_cast<size_t>(plan_.ContextNeeded()) + 1;
+    const size_t needed =
+        static_cast<size_t>(plan_.ContextNeeded() + kShift * plan_.SequencesNeeded()) + 1;
     encodes_ = info.tokenizer_size > 0;
     if (encodes_) {
       // No token of prose is longer than sixteen bytes on average.
@@ -130,7 +134,7 @@ class Bench {
     }
     return OkStatus();
   }
-  int64_t chunk_tokens() const { return std::min<int64_t>(512, plan_.ContextNeeded()); }
+  int64_t chunk_tokens() const { return std::min(plan_.chunk_tokens, plan_.ContextNeeded()); }
 
   // Repeats `once`, which returns a value, until there are enough or time is up.
   template <typename Once>
@@ -193,20 +197,25 @@ class Bench {
   Status Decode(const char* test, int64_t depth, int64_t sequences = 1) {
     Say(StrFormat("%s at depth %lld, %lld at once", test, static_cast<long long>(depth),
                   static_cast<long long>(sequences)));
-    CELLM_ASSIGN_OR_RETURN(const Sequence base, Sequence::Create(engine_));
-    CELLM_RETURN_IF_ERROR(Feed(base, 0, depth, false));
+    // Every sequence has a past of its own, as conversations do.
+    std::vector<Sequence> bases;
+    for (int64_t s = 0; s < sequences; ++s) {
+      CELLM_ASSIGN_OR_RETURN(Sequence base, Sequence::Create(engine_));
+      CELLM_RETURN_IF_ERROR(Feed(base, kShift * s, kShift * s + depth, false));
+      bases.push_back(std::move(base));
+    }
     std::vector<double> steps;
     CELLM_ASSIGN_OR_RETURN(
         const std::vector<double> rates, Repeat([&]() -> Result<double> {
           std::vector<Sequence> forks;
-          for (int64_t s = 0; s < sequences; ++s) {
+          for (const Sequence& base : bases) {
             CELLM_ASSIGN_OR_RETURN(Sequence fork, base.Fork());
             forks.push_back(std::move(fork));
           }
           // Different tokens a sequence, from the text.
           std::vector<int32_t> next;
           for (int64_t s = 0; s < sequences; ++s) {
-            next.push_back(ids_[static_cast<size_t>(depth + 7 * s) % ids_.size()]);
+            next.push_back(ids_[static_cast<size_t>(depth + kShift * s)]);
           }
           double total = 0;
           for (int64_t k = 0; k < plan_.decode_tokens; ++k) {
@@ -221,8 +230,7 @@ class Bench {
             steps.push_back(1e3 * took);
             // The text goes on; what random weights would say repeats itself soon.
             for (size_t s = 0; s < forks.size(); ++s) {
-              next[s] = ids_[static_cast<size_t>(depth + k + 1 + 7 * static_cast<int64_t>(s)) %
-                             ids_.size()];
+              next[s] = ids_[static_cast<size_t>(depth + k + 1 + kShift * static_cast<int64_t>(s))];
             }
           }
           return static_cast<double>(sequences * plan_.decode_tokens) / total;
@@ -428,7 +436,7 @@ int64_t BenchPlan::SequencesNeeded() const {
   if (batch) {
     for (const int64_t count : batches) most = std::max(most, count);
   }
-  return most + 1;  // and the one that is forked
+  return 2 * most;  // and those that are forked
 }
 
 Status MeasureEngine(const BenchPlan& plan, const Ceilings& ceilings, cellm_model* model,
