@@ -84,6 +84,7 @@ class ServingSim {
   bool finished() const;
 
   Resources extra;  // heat: class_allowed, decode_rows_allowed, rows_again_ns
+  void AdvanceTo(int64_t now_ns) { now_ns_ = now_ns > now_ns_ ? now_ns : now_ns_; }
   void SetBudget(uint64_t bytes) { budget_bytes_ = bytes; }
   const Scheduler& scheduler() const { return scheduler_; }
 
