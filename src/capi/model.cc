@@ -99,11 +99,15 @@ tokenizer::TokenizerSpec SpecOf(const format::GgufTokenizer& gguf) {
   return spec;
 }
 
-Status BuildTokenizer(ModelState* model, const Texts& texts, const format::GgufTokenizer* gguf) {
+// `given` is the path of a tokenizer that was asked for instead of the model's own, or empty.
+Status BuildTokenizer(ModelState* model, const Texts& texts, const format::GgufTokenizer* gguf,
+                      const std::string& given) {
   if (!texts.tokenizer_json.empty()) {
     Result<std::unique_ptr<tokenizer::Tokenizer>> tokenizer = tokenizer::Tokenizer::FromJson(
         texts.tokenizer_json, texts.tokenizer_config, model->tokenizer_memory);
-    if (!tokenizer.ok()) return Status(tokenizer.status()).WithContext(model->path);
+    if (!tokenizer.ok()) {
+      return Status(tokenizer.status()).WithContext(given.empty() ? model->path : given);
+    }
     model->tokenizer = std::move(tokenizer).value();
     return OkStatus();
   }
@@ -242,7 +246,7 @@ Status OpenInto(ModelState* model, const OpenOptions& options) {
   }
   const format::GgufTokenizer* gguf =
       model->file != nullptr ? model->file->gguf_tokenizer.get() : nullptr;
-  CELLM_RETURN_IF_ERROR(BuildTokenizer(model, texts, gguf));
+  CELLM_RETURN_IF_ERROR(BuildTokenizer(model, texts, gguf, std::string(options.tokenizer_path)));
 
   std::unique_ptr<json::Document> tokenizer_config;
   jinja::SpecialTokens special;

@@ -195,7 +195,13 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Result<std::unique_ptr<FileWriter>> Create(const std::string& path) override {
-    if (IsDirectory(path)) return IoError("%s: is a directory", path.c_str());
+    struct stat info = {};
+    if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+      // The rename at the end would put a file in the place of a device, pipe or socket.
+      return IoError(S_ISDIR(info.st_mode) ? "%s: is a directory"
+                                           : "%s: is a device or pipe; a file is written whole",
+                     path.c_str());
+    }
     const std::string temporary = path + StrFormat(".tmp-%ld", static_cast<long>(::getpid()));
     // O_EXCL and no following of links: a planted name must not redirect the write.
     (void)::unlink(temporary.c_str());

@@ -74,6 +74,7 @@ class FileSystem {
   virtual Result<FileMapping> Map(const std::string& path) = 0;
   // The whole file; OutOfRange when it is larger than `max_bytes`.
   virtual Result<std::string> Read(const std::string& path, uint64_t max_bytes) = 0;
+  // Io where the folder cannot be written, or `path` is there and no regular file.
   virtual Result<std::unique_ptr<FileWriter>> Create(const std::string& path) = 0;
   virtual bool IsFile(const std::string& path) = 0;
   virtual bool IsDirectory(const std::string& path) = 0;

@@ -29,7 +29,8 @@ constexpr const char* kBundledName = "cellm-nano-int8.cellm";
 
 Status ToStatus(const cellm_error& error) {
   std::string message = error.message;
-  if (error.kind[0] != '\0') message = std::string(error.kind) + ": " + message;
+  const std::string kind = error.kind[0] != '\0' ? std::string(error.kind) + ": " : "";
+  if (message.find(kind) == std::string::npos) message.insert(0, kind);  // some say it themselves
   return Status(static_cast<StatusCode>(error.status == CELLM_OK ? CELLM_INTERNAL : error.status),
                 std::move(message));
 }
@@ -55,7 +56,8 @@ bool Print(std::string_view text) {
 }
 
 int Finish(int exit_code) {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (written || exit_code != kExitOk) return exit_code;  // an error has been named already
   std::fprintf(stderr, "cellm: standard output cannot be written\n");
   return kExitFailure;
 }
@@ -120,6 +122,7 @@ Result<std::vector<int32_t>> ReadTokenIds(const std::string& text) {
     ids.push_back(static_cast<int32_t>(value));
     at = end;
   }
+  if (in_file && ids.empty()) return Corrupt("%s: no token ids", source.c_str());
   return ids;
 }
 
@@ -279,9 +282,12 @@ namespace {
 Result<uint32_t> ReadCount(const Arguments& arguments, const char* name, int64_t least) {
   if (!arguments.Has(name)) return uint32_t{0};
   const int64_t value = arguments.Integer(name);
-  if (value < least || value > INT32_MAX) {
-    return InvalidArgument("--%s is %" PRId64 "; it must be from %" PRId64 " to %d", name, value,
-                           least, INT32_MAX);
+  if (value < least) {
+    return InvalidArgument("--%s is %" PRId64 "; it must be %" PRId64 " or more", name, value,
+                           least);
+  }
+  if (value > INT32_MAX) {
+    return InvalidArgument("--%s is %" PRId64 "; at most %d is taken", name, value, INT32_MAX);
   }
   return static_cast<uint32_t>(value);
 }
@@ -306,6 +312,7 @@ Result<EngineHandle> OpenEngineWith(const Arguments& arguments, cellm_model* mod
   CELLM_ASSIGN_OR_RETURN(options.max_pages, ReadCount(arguments, "max-pages", 1));
   if (arguments.Has("memory")) {
     CELLM_ASSIGN_OR_RETURN(options.memory_bytes, ParseSize("memory", arguments.Text("memory")));
+    if (options.memory_bytes == 0) return InvalidArgument("--memory is 0; nothing runs in that");
   }
   if (arguments.Has("kv")) {
     options.kv = arguments.Text("kv") == "f32" ? CELLM_KV_F32 : CELLM_KV_F16;
@@ -315,6 +322,9 @@ Result<EngineHandle> OpenEngineWith(const Arguments& arguments, cellm_model* mod
         arguments.Text("activations") == "f32" ? CELLM_ACTIVATIONS_F32 : CELLM_ACTIVATIONS_I8;
   }
   const std::string kernels = arguments.Text("kernels");
+  if (arguments.Has("kernels") && kernels.empty()) {
+    return InvalidArgument("--kernels: the name is empty");
+  }
   options.kernels = ToText(kernels);
   adjust(&options);
   cellm_error error = CELLM_ERROR_INIT;
@@ -428,6 +438,9 @@ Result<std::string> ReadTemplateArgs(const Arguments& arguments) {
     const size_t split = text.find('=');
     if (split == std::string::npos || split == 0) {
       return InvalidArgument("--template-arg: '%s' is not NAME=VALUE", text.c_str());
+    }
+    if (text.substr(0, split) == "messages") {
+      return InvalidArgument("--template-arg: 'messages' is the conversation itself");
     }
     const std::string value = text.substr(split + 1);
     const bool is_json = json::Document::Parse(value, "value").ok();

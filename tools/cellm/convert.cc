@@ -121,6 +121,7 @@ Status Convert(const Arguments& arguments, format::ConvertOptions options) {
   std::string input = arguments.Text("input");
   std::string output = arguments.Text("output");
   for (const std::string& argument : arguments.positional()) {
+    if (argument.empty()) return InvalidArgument("an argument is empty; a path was expected");
     if (input.empty() || output.empty()) {
       (input.empty() ? input : output) = argument;
       continue;
@@ -182,7 +183,11 @@ Result<format::QuantRecipe> ReadRecipe(const Arguments& arguments) {
     if (recipe.ok()) return recipe;
     return Corrupt("%s: %s", arguments.Text("recipe").c_str(), recipe.status().message().c_str());
   }
-  if (mixed) return format::MixedRecipe(arguments.Text("mixed"));
+  if (mixed) {
+    Result<format::QuantRecipe> recipe = format::MixedRecipe(arguments.Text("mixed"));
+    if (recipe.ok()) return recipe;
+    return InvalidArgument("--mixed: %s", recipe.status().message().c_str());
+  }
   format::QuantRecipe recipe;
   if (!word) return recipe;
   CELLM_ASSIGN_OR_RETURN(const format::QuantScheme scheme,

@@ -83,9 +83,12 @@ Status CheckValue(const Flag& flag, const std::string& value) {
       if (InWords(flag.value_name, value, '|')) return OkStatus();
       return InvalidArgument("--%s: '%s' is not one of %s", name.c_str(), value.c_str(),
                              std::string(flag.value_name).c_str());
+    case FlagKind::kFile:
+      // An unset variable of a script, which must not mean the default.
+      if (!value.empty()) return OkStatus();
+      return InvalidArgument("--%s: the path is empty", name.c_str());
     case FlagKind::kSwitch:
     case FlagKind::kText:
-    case FlagKind::kFile:
       return OkStatus();
   }
   return OkStatus();

@@ -60,7 +60,7 @@ Status Measure(const Arguments& arguments) {
     CELLM_ASSIGN_OR_RETURN(const std::vector<int32_t> other_ids,
                            TokenizeText(other.model.get(), text));
     if (other_ids != ids) {
-      return InvalidArgument("the two models cut the text into different tokens");
+      return Unsupported("the two models cut the text into different tokens");
     }
     CELLM_ASSIGN_OR_RETURN(reference, OpenEngine(arguments, other.model.get()));
   }

@@ -101,12 +101,20 @@ Status SameVocabulary(cellm_engine* engine, cellm_engine* reference) {
 Result<std::vector<int32_t>> TokenizeText(cellm_model* model, const std::string& text) {
   cellm_error error = CELLM_ERROR_INIT;
   size_t count = 0;
+  // A token covers a byte or more; only what takes the place of ill-formed UTF-8 is longer than
+  // what it stands for.
   std::vector<int32_t> ids(text.size() + 16);
-  if (cellm_model_tokenize(model, text.data(), text.size(),
-                           CELLM_TOKENIZE_ADD_SPECIAL | CELLM_TOKENIZE_PARSE_SPECIAL, ids.data(),
-                           ids.size(), &count, &error) != CELLM_OK) {
-    return ToStatus(error);
+  const auto tokenize = [&] {
+    return cellm_model_tokenize(model, text.data(), text.size(),
+                                CELLM_TOKENIZE_ADD_SPECIAL | CELLM_TOKENIZE_PARSE_SPECIAL,
+                                ids.data(), ids.size(), &count, &error);
+  };
+  cellm_status status = tokenize();
+  if (status == CELLM_OUT_OF_RANGE && count > ids.size()) {
+    ids.resize(count);
+    status = tokenize();
   }
+  if (status != CELLM_OK) return ToStatus(error);
   ids.resize(count);
   return ids;
 }

@@ -101,6 +101,9 @@ Result<std::string> InputOf(const Arguments& arguments) {
 }
 
 Status Tokenize(const Arguments& arguments) {
+  if (arguments.Has("jsonl") && (arguments.Has("prompt-file") || !arguments.positional().empty())) {
+    return InvalidArgument("--jsonl excludes --prompt-file and an argument");
+  }
   cellm_model_options options = CELLM_MODEL_OPTIONS_INIT;
   options.flags = CELLM_MODEL_TOKENIZER_ONLY;
   std::string path = arguments.Text("tokenizer");
