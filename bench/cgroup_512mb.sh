@@ -62,21 +62,27 @@ print(row["median"], run["weights"])'
 
 make_group
 failed=0
-# compare NAME FILE BENCH_FLAGS...
+# compare NAME FILE BENCH_FLAGS...: in turns outside and inside, so that what else the machine does
+# meets both; the best of each counts.
 compare() {
-  local name=$1 file=$2 free held speed rc=0
+  local name=$1 file=$2 free=0 speed=0 held=- one rc
   shift 2
-  read -r free _ < <("$cellm" bench -m "$file" "$@" --quiet --no-ceilings --json - | figures)
-  forget "$file"
-  "$cellm" --version >/dev/null # the program's own pages are not the group's
-  sh -c 'echo $$ >"$1/cgroup.procs"; shift; exec "$@"' sh "$group" \
-    "$cellm" bench -m "$file" "$@" --quiet --no-ceilings --json - >"$scratch/out.json" || rc=$?
-  if [ "$rc" -ne 0 ]; then
-    echo "$name: FAILED with $rc in 512 MB (137: killed for memory)"
-    failed=1
-    return
-  fi
-  read -r speed held < <(figures <"$scratch/out.json")
+  for _ in 1 2; do
+    read -r one _ < <("$cellm" bench -m "$file" "$@" --quiet --no-ceilings --json - | figures)
+    free=$(printf '%s\n' "$free" "$one" | sort -g | tail -n 1)
+    forget "$file"
+    "$cellm" --version >/dev/null # the program's own pages are not the group's
+    rc=0
+    sh -c 'echo $$ >"$1/cgroup.procs"; shift; exec "$@"' sh "$group" \
+      "$cellm" bench -m "$file" "$@" --quiet --no-ceilings --json - >"$scratch/out.json" || rc=$?
+    if [ "$rc" -ne 0 ]; then
+      echo "$name: FAILED with $rc in 512 MB (137: killed for memory)"
+      failed=1
+      return
+    fi
+    read -r one held < <(figures <"$scratch/out.json")
+    speed=$(printf '%s\n' "$speed" "$one" | sort -g | tail -n 1)
+  done
   local peak=unknown
   [ ! -e "$group/$peak_file" ] || peak=$(($(cat "$group/$peak_file") >> 20))
   python3 - "$name" "$free" "$speed" "$held" "$peak" <<'END' || failed=1

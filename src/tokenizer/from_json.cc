@@ -76,10 +76,9 @@ class MergeResolver {
   MergeResolver(const Vocabulary& vocabulary, size_t prefix_bytes)
       : vocabulary_(vocabulary), prefix_bytes_(prefix_bytes) {}
 
+  // A merge whose sides have been looked up: out->left, out->right.
   Status Resolve(std::string_view left, std::string_view right, size_t index,
                  MergeTable::Merge* out) {
-    out->left = vocabulary_.Find(left);
-    out->right = vocabulary_.Find(right);
     if (out->left < 0) return Missing(index, left);
     if (out->right < 0) return Missing(index, right);
     const std::string_view tail = right.substr(std::min(prefix_bytes_, right.size()));
@@ -129,13 +128,23 @@ Status ReadBpe(json::Value model, Allocator& allocator, ModelParts* parts) {
   if (!merges.is_array()) return Corrupt("model.merges: expected a list");
   parts->merges.reserve(merges.size());
   MergeResolver resolver(parts->vocabulary, parts->continuing_prefix.size());
+  // Sides are looked up many at a time.
+  constexpr size_t kBlock = 32;
+  std::string_view sides[2 * kBlock];
+  int32_t ids[2 * kBlock];
   size_t index = 0;
-  for (json::Value v = merges.First(); v.exists(); v = merges.Next(v), ++index) {
-    std::string_view left, right;
-    CELLM_RETURN_IF_ERROR(ReadMergeSides(v, index, &left, &right));
-    MergeTable::Merge merge;
-    CELLM_RETURN_IF_ERROR(resolver.Resolve(left, right, index, &merge));
-    parts->merges.push_back(merge);
+  for (json::Value v = merges.First(); v.exists();) {
+    size_t count = 0;
+    for (; v.exists() && count < kBlock; v = merges.Next(v), ++count) {
+      CELLM_RETURN_IF_ERROR(
+          ReadMergeSides(v, index + count, &sides[2 * count], &sides[2 * count + 1]));
+    }
+    parts->vocabulary.FindMany({sides, 2 * count}, ids);
+    for (size_t i = 0; i < count; ++i, ++index) {
+      MergeTable::Merge merge{ids[2 * i], ids[2 * i + 1], -1};
+      CELLM_RETURN_IF_ERROR(resolver.Resolve(sides[2 * i], sides[2 * i + 1], index, &merge));
+      parts->merges.push_back(merge);
+    }
   }
   return Status();
 }

@@ -120,26 +120,38 @@ TokenType TypeOf(const TokenizerSpec& spec, size_t id) {
                                   : static_cast<TokenType>(spec.token_types[id]);
 }
 
-// Merges written "left right"; the first character belongs to the left piece even if a space.
+// Merges written "left right"; the first character belongs to the left piece even if a space. What
+// they name is looked up many at a time.
 Status ReadMerges(const TokenizerSpec& spec, ModelParts* parts) {
+  constexpr size_t kBlock = 32;
+  std::string joined[kBlock];
+  std::string_view pieces[3 * kBlock];
+  int32_t ids[3 * kBlock];
   parts->merges.reserve(spec.merges.size());
-  for (size_t i = 0; i < spec.merges.size(); ++i) {
-    const std::string_view text = spec.merges[i];
-    const size_t space = text.find(' ', 1);
-    if (space == std::string_view::npos) {
-      return Corrupt("tokenizer.ggml.merges[%zu]: \"%.60s\" is not two pieces and a space", i,
-                     std::string(text).c_str());
+  for (size_t begin = 0; begin < spec.merges.size(); begin += kBlock) {
+    const size_t count = std::min(kBlock, spec.merges.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      const std::string_view text = spec.merges[begin + i];
+      const size_t space = text.find(' ', 1);
+      if (space == std::string_view::npos) {
+        return Corrupt("tokenizer.ggml.merges[%zu]: \"%.60s\" is not two pieces and a space",
+                       begin + i, std::string(text).c_str());
+      }
+      pieces[3 * i] = text.substr(0, space);
+      pieces[3 * i + 1] = text.substr(space + 1);
+      joined[i].assign(pieces[3 * i]);
+      joined[i].append(pieces[3 * i + 1]);
+      pieces[3 * i + 2] = joined[i];
     }
-    const std::string_view left = text.substr(0, space);
-    const std::string_view right = text.substr(space + 1);
-    const std::string joined = std::string(left) + std::string(right);
-    const MergeTable::Merge merge{parts->vocabulary.Find(left), parts->vocabulary.Find(right),
-                                  parts->vocabulary.Find(joined)};
-    if (merge.left < 0 || merge.right < 0 || merge.result < 0) {
-      return Corrupt("tokenizer.ggml.merges[%zu]: \"%.60s\" names pieces that are not there", i,
-                     std::string(text).c_str());
+    parts->vocabulary.FindMany({pieces, 3 * count}, ids);
+    for (size_t i = 0; i < count; ++i) {
+      const MergeTable::Merge merge{ids[3 * i], ids[3 * i + 1], ids[3 * i + 2]};
+      if (merge.left < 0 || merge.right < 0 || merge.result < 0) {
+        return Corrupt("tokenizer.ggml.merges[%zu]: \"%.60s\" names pieces that are not there",
+                       begin + i, std::string(spec.merges[begin + i]).c_str());
+      }
+      parts->merges.push_back(merge);
     }
-    parts->merges.push_back(merge);
   }
   return Status();
 }

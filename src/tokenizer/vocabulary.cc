@@ -85,8 +85,42 @@ Result<Vocabulary> Vocabulary::Build(const std::vector<PieceEntry>& entries, con
 
 int32_t Vocabulary::Find(std::string_view piece) const {
   if (slots_.empty() || piece.empty()) return -1;
+  return FindHashed(piece, HashXxh3(piece));
+}
+
+void Vocabulary::FindMany(std::span<const std::string_view> pieces, int32_t* ids) const {
+  if (slots_.empty()) {
+    std::fill_n(ids, pieces.size(), -1);
+    return;
+  }
+  // A lookup touches a slot, then an offset, then the piece's bytes, each somewhere else. In
+  // blocks, all of one kind are asked for before the first of them is needed.
+  constexpr size_t kBlock = 64;
+  uint64_t hashes[kBlock];
+  uint32_t found[kBlock];
+  for (size_t begin = 0; begin < pieces.size(); begin += kBlock) {
+    const std::span<const std::string_view> block =
+        pieces.subspan(begin, std::min(kBlock, pieces.size() - begin));
+    for (size_t i = 0; i < block.size(); ++i) {
+      hashes[i] = HashXxh3(block[i]);
+      __builtin_prefetch(&slots_[static_cast<size_t>(hashes[i] >> slot_shift_)]);
+    }
+    for (size_t i = 0; i < block.size(); ++i) {
+      const uint32_t stored = slots_[static_cast<size_t>(hashes[i] >> slot_shift_)];
+      found[i] = stored == 0 ? 0 : (stored & ~kTagMask) - 1;
+      __builtin_prefetch(&offsets_[found[i]]);
+    }
+    for (size_t i = 0; i < block.size(); ++i) {
+      __builtin_prefetch(bytes_.data() + offsets_[found[i]]);
+    }
+    for (size_t i = 0; i < block.size(); ++i) {
+      ids[begin + i] = block[i].empty() ? -1 : FindHashed(block[i], hashes[i]);
+    }
+  }
+}
+
+int32_t Vocabulary::FindHashed(std::string_view piece, uint64_t hash) const {
   const size_t mask = slots_.size() - 1;
-  const uint64_t hash = HashXxh3(piece);
   const uint32_t tag = static_cast<uint32_t>(hash) & kTagMask;
   size_t at = static_cast<size_t>(hash >> slot_shift_);
   for (; slots_[at] != 0; at = (at + 1) & mask) {

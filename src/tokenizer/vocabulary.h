@@ -11,6 +11,7 @@
 // An id without a piece (a gap) has length 0; an empty piece makes a gap.
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -41,6 +42,9 @@ class Vocabulary {
   int32_t size() const { return size_; }
   // -1 when there is none.
   int32_t Find(std::string_view piece) const;
+  // The same for many: ids[i] of pieces[i]. Several times as fast, since the waits for memory
+  // overlap. `ids` is as long as `pieces`.
+  void FindMany(std::span<const std::string_view> pieces, int32_t* ids) const;
   // Empty for gaps and for ids outside. Valid as long as the vocabulary lives.
   std::string_view Piece(int32_t id) const {
     if (id < 0 || id >= id_limit_) return {};
@@ -49,6 +53,8 @@ class Vocabulary {
   }
 
  private:
+  int32_t FindHashed(std::string_view piece, uint64_t hash) const;
+
   int32_t id_limit_ = 0;
   int32_t size_ = 0;
   Array<char> bytes_;
