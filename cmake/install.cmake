@@ -3,6 +3,7 @@
 #   libcellm.so.0   all layers; exports exactly the functions of include/cellm/ (packaging/cellm.map)
 #   libcellm.a      one object with the same public symbols, everything else made local, so that a
 #                   program which links it may bring its own copy of a vendored library
+#   libcellm_compat  the old names (compat/), shared and static
 #   prefix          lib/, include/cellm/, lib/pkgconfig/cellm.pc, lib/cmake/cellm/,
 #                   share/cellm/models/, licences; tools/cellm/ adds the command and its pages
 # The prefix can be moved: nothing in it holds its path.
@@ -77,8 +78,13 @@ set_target_properties(cellm_static PROPERTIES
   LINKER_LANGUAGE CXX OUTPUT_NAME cellm EXPORT_NAME cellm_static)
 target_include_directories(cellm_static INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
+# --- libcellm_compat
+cellm_add_compat_shared()
+install(DIRECTORY compat/include/cellm_compat DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h")
+
 # --- the prefix
-install(TARGETS cellm_shared cellm_static EXPORT cellmTargets
+install(TARGETS cellm_shared cellm_static cellm_compat_shared cellm_compat EXPORT cellmTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT cellmTargets NAMESPACE cellm:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cellm)
 configure_package_config_file(packaging/cellmConfig.cmake.in
@@ -94,7 +100,8 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/cellmConfig.cmake
 file(RELATIVE_PATH CELLM_PC_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" CELLM_PC_PREFIX "${CELLM_PC_PREFIX}")
 configure_file(packaging/cellm.pc.in ${CMAKE_CURRENT_BINARY_DIR}/cellm.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/cellm.pc
+configure_file(packaging/cellm_compat.pc.in ${CMAKE_CURRENT_BINARY_DIR}/cellm_compat.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/cellm.pc ${CMAKE_CURRENT_BINARY_DIR}/cellm_compat.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 install(DIRECTORY include/cellm DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING

@@ -5,7 +5,9 @@
 #   libcellm.so   exports exactly the names of docs/abi/exports.txt, which are the CELLM_API
 #                 functions of include/cellm/cellm.h
 #   libcellm.a    leaves the same names global, and those of cellm_experimental.h
-# --update writes the list anew from the header.
+#   libcellm_compat.so and .a   likewise docs/abi/compat_exports.txt and compat/include; no name is
+#                 in both lists, so that a program can link both libraries
+# --update writes the lists anew from the headers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$1
@@ -26,7 +28,7 @@ compare() {
     if diff -u "$2" "$3" >"$work/diff"; then
         echo "$1: $(wc -l <"$3") names, as listed"
     else
-        echo "$1: differs from $listed (- listed, + found):"
+        echo "$1: differs from the list (- listed, + found):"
         tail -n +3 "$work/diff" | grep '^[-+]' | sed 's/^/  /'
         status=1
     fi
@@ -36,5 +38,19 @@ nm -g --defined-only "$build/libcellm.a" | awk 'NF == 3 {print $3}' | sort -u >"
 compare "header" "$listed" "$work/declared"
 compare "libcellm.so" "$listed" "$work/shared"
 compare "libcellm.a" "$work/listed_static" "$work/static"
+
+compat=docs/abi/compat_exports.txt
+sed -nE 's/^CELLM_COMPAT_API.*[ *](cellm_[a-z0-9_]*)\(.*/\1/p' compat/include/cellm_compat/cellm.h |
+    sort -u >"$work/compat_declared"
+[ "${2:-}" != --update ] || cp "$work/compat_declared" "$compat"
+nm -D --defined-only "$build/libcellm_compat.so" | awk '{print $3}' | sort -u >"$work/compat_shared"
+nm -g --defined-only "$build/compat/libcellm_compat.a" | awk 'NF == 3 && $3 ~ /^cellm_/ {print $3}' |
+    sort -u >"$work/compat_static"
+compare "compat header" "$compat" "$work/compat_declared"
+compare "libcellm_compat.so" "$compat" "$work/compat_shared"
+compare "libcellm_compat.a" "$compat" "$work/compat_static"
+comm -12 "$listed" "$compat" >"$work/both"
+[ ! -s "$work/both" ] || { echo "in both libraries: $(tr '\n' ' ' <"$work/both")"; status=1; }
+[ -s "$compat" ] || { echo "error: $compat is empty"; status=1; }
 [ -s "$listed" ] || { echo "error: $listed is empty"; status=1; }
 exit $status

@@ -76,17 +76,30 @@ def check_tools(path, rel, errors):
                               f"{RANKS[other]}); models are reached through cellm/cellm.h")
 
 
+def check_compat(path, rel, errors):
+    """compat/ is a user of the C interface like any other program."""
+    for number, line in enumerate(open(path, encoding="utf-8"), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        quote, name = match.groups()
+        ours = name.split("/")[0] in RANKS or name.startswith("cellm")
+        if ours and name not in ("cellm/cellm.h", "cellm_compat/cellm.h"):
+            errors.append(f"{rel}:{number}: compat/ includes {name}; it may use cellm/cellm.h and "
+                          "its own header")
+
+
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..")
     root = os.path.abspath(root)
     errors = []
-    for top, check in (("src", check_src), ("tools", check_tools)):
+    for top, check in (("src", check_src), ("tools", check_tools), ("compat", check_compat)):
         for folder, _, names in sorted(os.walk(os.path.join(root, top))):
             for name in sorted(names):
                 if name.endswith((".h", ".cc", ".inc", ".c")):
                     path = os.path.join(folder, name)
                     rel = os.path.relpath(path, root).replace(os.sep, "/")
-                    if rel.count("/") >= 2:
+                    if rel.count("/") >= 2 or top == "compat":
                         check(path, rel, errors)
     for error in errors:
         print(error)

@@ -29,7 +29,8 @@ check "the prefix is complete" exists "$prefix/bin/cellm" "$prefix/include/cellm
     "$lib/cmake/cellm/cellmConfig.cmake" "$model" "$prefix/share/man/man1/cellm.1" \
     "$prefix/share/bash-completion/completions/cellm" \
     "$prefix/share/zsh/site-functions/_cellm" "$prefix/share/fish/vendor_completions.d/cellm.fish" \
-    "$prefix/share/doc/cellm/LICENSE" "$prefix/share/doc/cellm/third_party/simdjson/LICENSE"
+    "$lib/libcellm_compat.so" "$lib/libcellm_compat.a" "$lib/pkgconfig/cellm_compat.pc" \
+    "$prefix/include/cellm_compat/cellm.h" "$prefix/share/doc/cellm/LICENSE" "$prefix/share/doc/cellm/third_party/simdjson/LICENSE"
 check "no file of the prefix names the build or the first prefix" \
     bash -c '! grep -rl -e "$1" -e "$2" "$3"' _ "$root/" "$work/first" "$prefix"
 check "the man page has no warnings" bash -c '
@@ -55,11 +56,18 @@ check "pkg-config, static: builds" bash -c 'cc -std=c99 -Wall -Werror "$1" $2 "$
     "$(flags --static --libs-only-l | sed 's/-lcellm//')"
 check "pkg-config, static: answers, and needs no libcellm.so" bash -c '
     ! ldd static | grep cellm && ./static "$1" | grep Paris' _ "$model"
+compat_flags() { PKG_CONFIG_PATH=$lib/pkgconfig pkg-config "$@" cellm_compat; }
+check "old names, pkg-config: builds" bash -c 'cc -std=c99 -Wall -Werror "$1" $2 -o compat' _ \
+    "$root/tests/packaging/consumer/old_names.c" "$(compat_flags --cflags --libs)"
+check "old names, shared: two sessions take turns" prints "turns: 8" \
+    env LD_LIBRARY_PATH="$lib" ./compat "$model"
 check "find_package: configures" cmake -S "$root/tests/packaging/consumer" -B consumer -G Ninja \
     -DCMAKE_PREFIX_PATH="$prefix" -DEXAMPLE="$root/examples/hello.c"
 check "find_package: builds" cmake --build consumer
 check "find_package: shared answers" prints Paris consumer/hello_shared "$model"
 check "find_package: static answers" prints Paris consumer/hello_static "$model"
+check "find_package: old names answer, shared" prints "turns: 8" consumer/old_names "$model"
+check "find_package: old names answer, static" prints "turns: 8" consumer/old_names_static "$model"
 check "C++ sees the same version in header and library" consumer/version
 check "the example says what is wrong with a missing model" bash -c '
     ./static nowhere.cellm 2>&1 | grep "nowhere.cellm"'
