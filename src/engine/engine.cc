@@ -48,7 +48,7 @@ int32_t ContextThatFits(const ModelInfo& info, const EngineOptions& options, int
   while (low < high) {
     const int32_t middle = low + (high - low + 1) / 2;
     const int64_t bytes =
-        BytesPerSequence(info.layers, options.kv_type, options.page_tokens, middle);
+        MostBytesPerSequence(info.layers, options.kv_type, options.page_tokens, middle);
     if (static_cast<uint64_t>(bytes) <= options.cache_bytes) {
       low = middle;
     } else {
@@ -162,7 +162,7 @@ Result<std::unique_ptr<Engine>> Engine::Finish(std::unique_ptr<Impl> impl_in,
   const int32_t fits = ContextThatFits(info, options, wanted);
   if (fits < 1 || (options.context_tokens > 0 && fits < wanted)) {
     const int64_t needed =
-        BytesPerSequence(info.layers, options.kv_type, options.page_tokens, std::max(1, wanted));
+        MostBytesPerSequence(info.layers, options.kv_type, options.page_tokens, wanted);
     return OutOfMemory("context: %d tokens need %lld bytes of cache, %llu are allowed", wanted,
                        static_cast<long long>(needed),
                        static_cast<unsigned long long>(options.cache_bytes));
@@ -331,6 +331,12 @@ Result<SequenceId> Engine::CreateSequenceFrom(int32_t snapshot, int32_t position
 }
 
 SequenceCache& Engine::cache() { return *impl_->cache; }
+
+int32_t Engine::CacheSlot(SequenceId id) const {
+  const Slot* const slot = impl_->Find(id);
+  CELLM_CHECK(slot != nullptr, "a sequence does not exist");
+  return slot->cache_slot;
+}
 
 Result<int32_t> Engine::Position(SequenceId id) const {
   const Slot* const slot = impl_->Find(id);

@@ -117,6 +117,8 @@ class Engine {
   Result<SequenceId> CreateSequenceFrom(int32_t snapshot, int32_t position,
                                         int32_t planned_total_tokens);
   SequenceCache& cache();
+  // Of cache().SequenceOwnBytes() and the like. Requires a sequence that exists.
+  int32_t CacheSlot(SequenceId id) const;
 
   // Advances the sequences of the plan, each at most once. On failure nothing has changed.
   //   InvalidArgument  empty item, token id outside the vocabulary, a sequence named twice

@@ -43,4 +43,21 @@ int64_t PeakBytesPerSequence(std::span<const LayerStateSpec> layers, KvType type
   return bytes;
 }
 
+int64_t MostBytesPerSequence(std::span<const LayerStateSpec> layers, KvType type,
+                             int32_t page_tokens, int64_t tokens) {
+  int64_t bytes = 0;
+  for (const LayerStateSpec& spec : layers) {
+    bytes += 4 * (spec.recurrent_floats + spec.conv_floats());
+    if (!spec.stores_kv()) continue;
+    int64_t pages = CeilDiv<int64_t>(tokens, page_tokens);
+    // A window and the token that is added: w tokens, which begin anywhere in a page.
+    if (spec.window > 0) {
+      pages =
+          std::min(pages, CeilDiv<int64_t>(int64_t{spec.window} + page_tokens - 1, page_tokens));
+    }
+    bytes += pages * page_tokens * KvBytesPerToken(spec, type);
+  }
+  return bytes;
+}
+
 }  // namespace cellm

@@ -43,6 +43,11 @@ int64_t KvBytesPerToken(const LayerStateSpec& spec, KvType type);
 // overlap [max(0, tokens - w + 1), tokens). Page tables are not counted (docs/memory.md).
 int64_t BytesPerSequence(std::span<const LayerStateSpec> layers, KvType type, int32_t page_tokens,
                          int64_t tokens);
+// The most that a sequence holds at any time while it grows token by token to `tokens`. Never less
+// for a longer one, unlike the two others: how many pages overlap a window depends on where it
+// ends.
+int64_t MostBytesPerSequence(std::span<const LayerStateSpec> layers, KvType type,
+                             int32_t page_tokens, int64_t tokens);
 // The most that a sequence holds during a step that takes it from `tokens` to `tokens + chunk`.
 int64_t PeakBytesPerSequence(std::span<const LayerStateSpec> layers, KvType type,
                              int32_t page_tokens, int64_t tokens, int64_t chunk);

@@ -23,6 +23,9 @@ Status PagePool::AddSlab(uint64_t growth_limit) {
     CELLM_ASSIGN_OR_RETURN(slab.references,
                            Array<int32_t>::Zeroed(*allocator_, static_cast<size_t>(pages),
                                                   MemoryClass::kCache, "K/V page counts"));
+    CELLM_ASSIGN_OR_RETURN(slab.snapshots,
+                           Array<int32_t>::Zeroed(*allocator_, static_cast<size_t>(pages),
+                                                  MemoryClass::kCache, "K/V page counts"));
     CELLM_ASSIGN_OR_RETURN(slab.next_free,
                            Array<int32_t>::Zeroed(*allocator_, static_cast<size_t>(pages),
                                                   MemoryClass::kCache, "K/V page list"));
@@ -60,11 +63,16 @@ Result<PageRef> PagePool::Take(uint64_t growth_limit) {
   CELLM_CHECK(false, "a page is counted as free and in no list");
 }
 
-void PagePool::AddReference(PageRef ref) { ++slabs_[ref.slab].references[ref.page]; }
+void PagePool::AddReference(PageRef ref, Holder holder) {
+  Slab& slab = slabs_[ref.slab];
+  ++slab.references[ref.page];
+  if (holder == Holder::kSnapshot) ++slab.snapshots[ref.page];
+}
 
-void PagePool::Release(PageRef ref) {
+void PagePool::Release(PageRef ref, Holder holder) {
   Slab& slab = slabs_[ref.slab];
   CELLM_DCHECK(slab.references[ref.page] > 0, "a free page is released");
+  if (holder == Holder::kSnapshot) --slab.snapshots[ref.page];
   if (--slab.references[ref.page] > 0) return;
   slab.next_free[ref.page] = slab.first_free;
   slab.first_free = static_cast<int32_t>(ref.page);
@@ -78,6 +86,21 @@ uint8_t* PagePool::Bytes(PageRef ref) const {
 }
 
 int32_t PagePool::References(PageRef ref) const { return slabs_[ref.slab].references[ref.page]; }
+
+int32_t PagePool::SequenceReferences(PageRef ref) const {
+  const Slab& slab = slabs_[ref.slab];
+  return slab.references[ref.page] - slab.snapshots[ref.page];
+}
+
+int64_t PagePool::SnapshotOnlyPages() const {
+  int64_t pages = 0;
+  for (const Slab& slab : slabs_) {
+    for (size_t p = 0; p < slab.references.size(); ++p) {
+      pages += slab.references[p] > 0 && slab.references[p] == slab.snapshots[p] ? 1 : 0;
+    }
+  }
+  return pages;
+}
 
 void PagePool::Trim() {
   for (Slab& slab : slabs_) {
@@ -99,6 +122,10 @@ void PagePool::CheckInvariants() const {
   for (const Slab& slab : slabs_) {
     int32_t in_slab = 0;
     for (const int32_t count : slab.references) in_slab += count > 0 ? 1 : 0;
+    for (size_t p = 0; p < slab.references.size(); ++p) {
+      CELLM_CHECK(slab.snapshots[p] >= 0 && slab.snapshots[p] <= slab.references[p],
+                  "more snapshots hold a page than anybody");
+    }
     CELLM_CHECK(in_slab == slab.used, "a slab miscounts its used pages");
     used += in_slab;
     const int64_t limit = static_cast<int64_t>(slab.references.size());

@@ -38,10 +38,16 @@ class PagePool {
   // A page with count 1. OutOfMemory when a new slab would take more than `growth_limit` bytes even
   // with a single page, or when the allocator refuses one.
   Result<PageRef> Take(uint64_t growth_limit);
-  void AddReference(PageRef ref);
-  void Release(PageRef ref);  // frees the page when nobody holds it any more
+  // Who holds a page: a sequence, which may write it, or a snapshot, which only keeps it.
+  enum class Holder { kSequence, kSnapshot };
+  void AddReference(PageRef ref, Holder holder = Holder::kSequence);
+  // Frees the page when nobody holds it any more.
+  void Release(PageRef ref, Holder holder = Holder::kSequence);
   uint8_t* Bytes(PageRef ref) const;
-  int32_t References(PageRef ref) const;
+  int32_t References(PageRef ref) const;          // by all
+  int32_t SequenceReferences(PageRef ref) const;  // by sequences
+  // Pages that only snapshots hold.
+  int64_t SnapshotOnlyPages() const;
   // Gives slabs without used pages back to the allocator.
   void Trim();
   // Bytes that Trim() would give back.
@@ -61,6 +67,7 @@ class PagePool {
   struct Slab {
     mutable Array<uint8_t> bytes;
     Array<int32_t> references;  // [pages]
+    Array<int32_t> snapshots;   // [pages]: of the references, those by snapshots
     Array<int32_t> next_free;   // [pages]: the next free page, -1: the last
     int32_t first_free = -1;
     int32_t used = 0;

@@ -429,7 +429,7 @@ Result<int32_t> SequenceCache::TakeSnapshot(int32_t slot) {
     table.first = std::max(from.tables[g].first, impl_->FirstLivePage(g, from.tokens));
     for (int32_t i = table.first; i < from.tables[g].end; ++i) {
       table.refs.push_back(from.tables[g].refs[static_cast<size_t>(i)]);
-      impl_->pools[g].AddReference(table.refs.back());
+      impl_->pools[g].AddReference(table.refs.back(), PagePool::Holder::kSnapshot);
     }
   }
   impl_->stats.state_bytes += snapshot.state.size() * sizeof(float);
@@ -460,6 +460,8 @@ Result<int32_t> SequenceCache::NewSnapshot(int32_t tokens) {
         return page.status();
       }
       table.refs.push_back(page.value());
+      impl_->pools[g].AddReference(page.value(), PagePool::Holder::kSnapshot);
+      impl_->pools[g].Release(page.value());
     }
   }
   return index;
@@ -469,7 +471,9 @@ void SequenceCache::DropSnapshot(int32_t index) {
   Snapshot& snapshot = impl_->snapshots[static_cast<size_t>(index)];
   CELLM_CHECK(snapshot.used, "a snapshot is dropped twice");
   for (size_t g = 0; g < impl_->groups.size(); ++g) {
-    for (const PageRef ref : snapshot.tables[g].refs) impl_->pools[g].Release(ref);
+    for (const PageRef ref : snapshot.tables[g].refs) {
+      impl_->pools[g].Release(ref, PagePool::Holder::kSnapshot);
+    }
   }
   impl_->stats.state_bytes -= snapshot.state.size() * sizeof(float);
   snapshot = Snapshot();
@@ -490,13 +494,49 @@ uint64_t SequenceCache::SnapshotOwnBytes(int32_t index) const {
   return bytes;
 }
 
-bool SequenceCache::CanStartAt(int32_t index, int32_t position) const {
-  const Snapshot& snapshot = impl_->snapshot(index);
-  if (position < 0 || position > snapshot.tokens) return false;
-  if (position == snapshot.tokens || position == 0) return true;
+uint64_t SequenceCache::SnapshotOnlyBytes() const {
+  uint64_t bytes = 0;
+  for (const PagePool& pool : impl_->pools) {
+    bytes += static_cast<uint64_t>(pool.SnapshotOnlyPages()) * pool.page_bytes();
+  }
+  for (const Snapshot& snapshot : impl_->snapshots) bytes += snapshot.state.size() * sizeof(float);
+  return bytes;
+}
+
+uint64_t SequenceCache::SequenceOwnBytes(int32_t slot) const {
+  const Sequence& sequence = impl_->sequences[static_cast<size_t>(slot)];
+  uint64_t bytes = sequence.state.size() * sizeof(float);
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    const Table& table = sequence.tables[g];
+    for (int32_t i = table.first; i < table.end; ++i) {
+      if (impl_->pools[g].SequenceReferences(table.refs[static_cast<size_t>(i)]) == 1) {
+        bytes += impl_->pools[g].page_bytes();
+      }
+    }
+  }
+  return bytes;
+}
+
+uint64_t SequenceCache::CopyBytes(int32_t slot) const {
+  const Sequence& sequence = impl_->sequences[static_cast<size_t>(slot)];
+  const int32_t written = sequence.tokens / impl_->options.page_tokens;
+  uint64_t bytes = 0;
+  for (size_t g = 0; g < impl_->groups.size(); ++g) {
+    const Table& table = sequence.tables[g];
+    if (written < table.end &&
+        impl_->pools[g].SequenceReferences(table.refs[static_cast<size_t>(written)]) > 1) {
+      bytes += impl_->pools[g].page_bytes();
+    }
+  }
+  return bytes;
+}
+
+bool SequenceCache::CanCut(int32_t tokens, int32_t position) const {
+  if (position < 0 || position > tokens) return false;
+  if (position == tokens || position == 0) return true;
   if (impl_->state_floats > 0) return false;
   for (size_t g = 0; g < impl_->groups.size(); ++g) {
-    if (impl_->FirstLivePage(g, position) < snapshot.tables[g].first) return false;
+    if (impl_->FirstLivePage(g, position) < impl_->FirstLivePage(g, tokens)) return false;
   }
   return true;
 }
@@ -504,7 +544,7 @@ bool SequenceCache::CanStartAt(int32_t index, int32_t position) const {
 void SequenceCache::StartFrom(int32_t slot, int32_t index, int32_t position) {
   const Snapshot& snapshot = impl_->snapshot(index);
   Sequence& to = impl_->sequences[static_cast<size_t>(slot)];
-  CELLM_CHECK(to.used && to.tokens == 0 && CanStartAt(index, position),
+  CELLM_CHECK(to.used && to.tokens == 0 && CanCut(snapshot.tokens, position),
               "a sequence cannot start from there");
   if (position == 0) return;
   to.tokens = position;

@@ -75,6 +75,12 @@ class SequenceCache {
   Status Rewind(int32_t slot, int32_t position);
 
   // ---- snapshots: small numbers that are used again after DropSnapshot() ----
+  // Pages that no other sequence holds, and its states: what freeing the sequence gives back, now
+  // or when the snapshots that share its pages are dropped.
+  uint64_t SequenceOwnBytes(int32_t slot) const;
+  // Bytes that its next Grow() takes beyond the formula, because another sequence shares its last
+  // page. (One that only snapshots share is copied too, but goes to them alone then.)
+  uint64_t CopyBytes(int32_t slot) const;
   // The past of a sequence between steps. OutOfMemory: its states.
   Result<int32_t> TakeSnapshot(int32_t slot);
   // Room for the contents of a past of `tokens` tokens, to be filled through Contents().
@@ -84,10 +90,13 @@ class SequenceCache {
   int32_t snapshot_tokens(int32_t snapshot) const;
   // Bytes that dropping it would free: pages that nobody else holds, and its states.
   uint64_t SnapshotOwnBytes(int32_t snapshot) const;
-  // Whether a sequence can start at `position` of it: everywhere in [0, tokens] for models without
-  // states and windows, else at its end only (a little before it, while windows still reach).
-  bool CanStartAt(int32_t snapshot, int32_t position) const;
-  // The empty sequence `slot` gets the first `position` tokens. Requires CanStartAt().
+  // Of pages that no sequence holds, and of all snapshots' states: what dropping all would free.
+  uint64_t SnapshotOnlyBytes() const;
+  // Whether a sequence can start at `position` of a snapshot of `tokens` tokens: everywhere in
+  // [0, tokens] for models without states and windows, else at its end only (a little before it,
+  // while windows still reach).
+  bool CanCut(int32_t tokens, int32_t position) const;
+  // The empty sequence `slot` gets the first `position` tokens. Requires CanCut().
   void StartFrom(int32_t slot, int32_t snapshot, int32_t position);
   // Pages and states as spans, in an order that depends on the number of tokens alone; together
   // BytesPerSequence(tokens). For writing to a file, or filling a NewSnapshot(). Valid until the

@@ -63,6 +63,24 @@ TEST(LayerState, BytesPerSequenceByHand) {
             108 + 16 * (9 * 64 + 4 * 40 + 8 * 24 + 9 * 32));
 }
 
+TEST(LayerState, MostBytesIsTheLargestOfAllLengths) {
+  const std::vector<LayerStateSpec> layers = MixedLayers(true);
+  int64_t most = 0;
+  for (int64_t tokens = 1; tokens <= 300; ++tokens) {
+    most = std::max(most, PeakBytesPerSequence(layers, KvType::kF16, 16, tokens - 1, 1));
+    // Each layer's own largest: their windows may end in different places of a page.
+    EXPECT_GE(MostBytesPerSequence(layers, KvType::kF16, 16, tokens), most) << tokens;
+  }
+  for (const LayerStateSpec& layer : layers) {
+    int64_t largest = 0;
+    for (int64_t tokens = 1; tokens <= 300; ++tokens) {
+      largest =
+          std::max(largest, PeakBytesPerSequence({&layer, 1}, KvType::kF16, 16, tokens - 1, 1));
+      EXPECT_EQ(MostBytesPerSequence({&layer, 1}, KvType::kF16, 16, tokens), largest) << tokens;
+    }
+  }
+}
+
 // A plain model of what each sequence has written: (layer, position) -> value. Random creates,
 // steps, rewinds, forks and frees; contents, invariants and the byte formula are checked.
 void RandomOperations(uint64_t seed, bool with_state) {
@@ -92,7 +110,13 @@ void RandomOperations(uint64_t seed, bool with_state) {
         const auto& [snapshot, plain] = *picked;
         const int32_t tokens = static_cast<int32_t>(plain.values.size());
         ASSERT_EQ(cache->snapshot_tokens(snapshot), tokens);
-        if (action == 10) {
+        if (action == 10 && rng.NextBelow(8) == 0) {
+          const uint64_t all = cache->SnapshotOnlyBytes();
+          const uint64_t before = cache->stats().page_bytes_used + cache->stats().state_bytes;
+          for (const auto& [each, past] : snapshots) cache->DropSnapshot(each);
+          EXPECT_EQ(before - cache->stats().page_bytes_used - cache->stats().state_bytes, all);
+          snapshots.clear();
+        } else if (action == 10) {
           const uint64_t own = cache->SnapshotOwnBytes(snapshot);
           const uint64_t before = cache->stats().page_bytes_used + cache->stats().state_bytes;
           cache->DropSnapshot(snapshot);
@@ -119,7 +143,7 @@ void RandomOperations(uint64_t seed, bool with_state) {
               rng.NextBelow(2) == 0
                   ? tokens
                   : static_cast<int32_t>(rng.NextBelow(static_cast<uint64_t>(tokens) + 1));
-          if (!cache->CanStartAt(snapshot, position)) {
+          if (!cache->CanCut(tokens, position)) {
             EXPECT_LT(position, tokens);
             continue;
           }
@@ -153,7 +177,15 @@ void RandomOperations(uint64_t seed, bool with_state) {
       const int32_t tokens = static_cast<int32_t>(plain.values.size());
       ASSERT_EQ(cache->tokens(slot), tokens);
       if (action == 1) {
+        // What it gives back goes to nobody or to snapshots alone.
+        const uint64_t own = cache->SequenceOwnBytes(slot);
+        const auto others = [&cache] {
+          return cache->stats().page_bytes_used + cache->stats().state_bytes -
+                 cache->SnapshotOnlyBytes();
+        };
+        const uint64_t before = others();
         cache->FreeSequence(slot);
+        EXPECT_EQ(before - others(), own);
         sequences.erase(picked);
       } else if (action == 2) {
         const auto copy = cache->Fork(slot);
