@@ -11,7 +11,8 @@
  *     -> cellm_request_run (or _next) -> cellm_request_close -> ... -> cellm_model_close
  *
  * A handle keeps what it depends on alive, so handles may be closed in any order. Closing null is
- * allowed and closing never fails. A handle must not be used after it was closed.
+ * allowed and closing never fails. A handle that was closed is found out: using it is
+ * CELLM_INVALID_ARGUMENT, closing it again does nothing.
  *
  * Failure: every function that can fail returns a cellm_status and takes an optional cellm_error
  * as its last argument, which it fills only on failure. Results go to out-parameters, which stay
@@ -25,10 +26,11 @@
  * buffer: the needed size is always reported, and a buffer too small gives CELLM_OUT_OF_RANGE with
  * nothing written; pass capacity 0 to ask for the size.
  *
- * Threads: a cellm_model may be used from any threads at once. An engine, its sessions and their
- * requests belong to one thread at a time; cellm_request_cancel may be called from any thread.
- * Callbacks run on the thread that made the call, may not use the handles of that engine (except
- * cellm_request_cancel), and stop the work by returning non-zero.
+ * Threads: everything may be called from any thread. An engine has no thread of its own beyond its
+ * workers: whoever waits in cellm_request_next, _run or cellm_engine_step computes for all requests
+ * of the engine, and the others that wait sleep meanwhile. Callbacks run on the thread that made
+ * the call, hold no lock, and stop the work by returning non-zero; they may call anything but what
+ * waits for the same request (CELLM_BUSY).
  *
  * This first version is not frozen yet: fields and functions may still change.
  */
@@ -254,27 +256,43 @@ CELLM_API cellm_status cellm_template_render(const char* source, size_t source_b
 #define CELLM_ACTIVATIONS_I8 1  /* 8 bits a token group, integer sums */
 #define CELLM_ACTIVATIONS_F32 2 /* the slow float path: the oracle */
 
+/* Who computes next. DEADLINE: interactive sessions before background ones (which keep their
+ * share), earliest deadline first, nobody starves. ROUND_ROBIN: a ring, classes do not count. */
+#define CELLM_POLICY_DEADLINE 0
+#define CELLM_POLICY_ROUND_ROBIN 1
+/* Nothing that one session evaluated is reused by another: timing then tells nobody what others
+ * have asked. */
+#define CELLM_ENGINE_PRIVATE_SESSIONS 1u
+
 typedef struct cellm_engine_options {
   uint32_t struct_size;
-  int32_t threads;         /* 0: the cores that this process may use */
-  uint64_t memory_bytes;   /* budget of everything but mapped weights; 0: no limit */
-  uint32_t context_tokens; /* of one session; 0: the model's limit, or what the budget allows */
-  int32_t kv;              /* CELLM_KV_... */
-  int32_t activations;     /* CELLM_ACTIVATIONS_... */
-  uint32_t chunk_tokens;   /* most tokens of one sequence in a step; 0: 512 */
-  uint32_t step_tokens;    /* most tokens of a step; 0: chunk_tokens */
-  uint32_t logit_rows;     /* most rows of logits of a step; 0: 32 */
-  uint32_t page_tokens;    /* tokens of a cache page, a multiple of 16; 0: 32 */
-  uint32_t max_pages;      /* most cache pages; 0: by memory_bytes */
-  uint32_t max_sessions;   /* 0: 64 */
-  uint32_t reserved;
+  int32_t threads;            /* 0: the cores that this process may use */
+  uint64_t memory_bytes;      /* budget of everything but mapped weights; 0: no limit */
+  uint32_t context_tokens;    /* of one session; 0: the model's limit, or what the budget allows */
+  int32_t kv;                 /* CELLM_KV_... */
+  int32_t activations;        /* CELLM_ACTIVATIONS_... */
+  uint32_t chunk_tokens;      /* most tokens of one sequence in a step; 0: 512 */
+  uint32_t step_tokens;       /* most tokens of a step; 0: chunk_tokens */
+  uint32_t logit_rows;        /* most rows of logits of a step; 0: 32 */
+  uint32_t page_tokens;       /* tokens of a cache page, a multiple of 16; 0: 32 */
+  uint32_t max_pages;         /* most cache pages; 0: by memory_bytes */
+  uint32_t max_sessions;      /* 0: 64 */
+  uint32_t flags;             /* CELLM_ENGINE_... */
   cellm_text kernels;         /* tier by name ("scalar", "avx2", ...); not given: the best */
   cellm_allocate_fn allocate; /* both or neither */
   cellm_free_fn release;
   void* allocator_user;
+  int32_t policy;      /* CELLM_POLICY_... */
+  uint32_t step_ms;    /* time that a step should take at most while others wait; 0: 200 */
+  uint64_t past_bytes; /* most bytes kept for reuse when memory_bytes does not limit; 0: 256 MiB */
+  cellm_text swap_folder; /* where sessions wait on disk when memory is short; not given: nowhere */
+  uint64_t swap_bytes;    /* most bytes there; 0: four times memory_bytes, at least 1 GiB */
 } cellm_engine_options;
-#define CELLM_ENGINE_OPTIONS_INIT \
-  { sizeof(cellm_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0, 0, 0 }
+#define CELLM_ENGINE_OPTIONS_INIT                                                               \
+  {                                                                                             \
+    sizeof(cellm_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0, 0, 0, 0, 0, 0, \
+        {0, 0}, 0                                                                               \
+  }
 
 /* Binds the model's weights (the first time) and makes an engine for them.
  *   UNSUPPORTED, NOT_FOUND, CORRUPT  a configuration or tensor of the model (message: which)
@@ -316,6 +334,48 @@ CELLM_API cellm_status cellm_engine_get_info(const cellm_engine* engine, cellm_e
 CELLM_API cellm_status cellm_engine_get_memory(const cellm_engine* engine, cellm_memory* memory,
                                                cellm_error* error);
 
+/* Computes one step for the requests of the engine, if any can run: for programs that drive many
+ * requests from one thread and collect their tokens with cellm_request_poll. *ran is 1 when
+ * something was done. BUSY from a callback that runs during a step. */
+CELLM_API cellm_status cellm_engine_step(cellm_engine* engine, int32_t* ran, cellm_error* error);
+
+/* The budget from the next step on, for signals that the system is short of memory: chunks become
+ * smaller, what is kept for reuse is dropped, sessions are swapped or dropped and evaluated again
+ * later, background first. A running request that can never fit ends with CELLM_FINISH_ERROR and
+ * CELLM_OUT_OF_MEMORY. 0: no limit. */
+CELLM_API cellm_status cellm_engine_set_memory_budget(cellm_engine* engine, uint64_t bytes,
+                                                      cellm_error* error);
+
+/* What heat and power allow: classes of sessions that are served, tokens a second of all together
+ * (0: no cap). */
+typedef struct cellm_limits {
+  uint32_t struct_size;
+  uint32_t tokens_per_second;
+  int32_t stop_background;  /* 1: background requests wait */
+  int32_t stop_interactive; /* 1: interactive ones too */
+} cellm_limits;
+#define CELLM_LIMITS_INIT \
+  { sizeof(cellm_limits), 0, 0, 0 }
+CELLM_API cellm_status cellm_engine_set_limits(cellm_engine* engine, const cellm_limits* limits,
+                                               cellm_error* error);
+
+/* What the scheduler did, since the engine was opened. */
+typedef struct cellm_engine_stats {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t steps;
+  uint64_t running, waiting;         /* requests now */
+  uint64_t paused, swapped, dropped; /* preemptions */
+  uint64_t swap_failures; /* reads and writes that failed; the tokens were evaluated again */
+  uint64_t pasts;         /* beginnings kept for reuse now */
+  uint64_t past_bytes;    /* of them in memory, held by nobody else */
+  uint64_t swapped_bytes; /* on disk */
+} cellm_engine_stats;
+#define CELLM_ENGINE_STATS_INIT \
+  { sizeof(cellm_engine_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+CELLM_API cellm_status cellm_engine_get_stats(const cellm_engine* engine, cellm_engine_stats* stats,
+                                              cellm_error* error);
+
 /* Evaluates token lists from an empty state, all of them in the same steps, and hands out logits.
  * The result of a list does not depend on the others, on chunks or on threads. */
 #define CELLM_EVALUATE_NO_LOGITS 1u
@@ -339,15 +399,35 @@ CELLM_API cellm_status cellm_engine_evaluate(cellm_engine* engine, const cellm_t
 
 /* ---- session -------------------------------------------------------------------------------- */
 
-#define CELLM_SESSION_PLAN_FIRST_REQUEST                 \
-  1u /* plan for the first request alone (its prompt and \
-        max_tokens), not for the whole context */
+#define CELLM_SESSION_PLAN_FIRST_REQUEST                                             \
+  1u                             /* plan for the first request alone (its prompt and \
+                                    max_tokens), not for the whole context */
+#define CELLM_SESSION_PRIVATE 2u /* nothing is shared with other sessions, nothing outlives it */
+
+#define CELLM_CLASS_INTERACTIVE 0 /* somebody is waiting */
+#define CELLM_CLASS_BACKGROUND 1  /* served from what interactive sessions leave, never starved */
+
+/* What happens when a reply reaches the end of the context. */
+#define CELLM_OVERFLOW_STOP 0  /* it ends (CELLM_FINISH_CONTEXT); a prompt too long is refused */
+#define CELLM_OVERFLOW_ERROR 1 /* it fails with CELLM_OUT_OF_RANGE */
+/* Tokens are forgotten and the reply goes on: the first keep_tokens stay, of the others the later
+ * half. SLIDE keeps nothing but a begin-of-text token. What stays is evaluated again, so the logits
+ * are those of a text that was never longer. The receipt counts the forgotten tokens. */
+#define CELLM_OVERFLOW_SHIFT 2
+#define CELLM_OVERFLOW_SLIDE 3
+
 typedef struct cellm_session_options {
   uint32_t struct_size;
-  uint32_t flags; /* CELLM_SESSION_... */
+  uint32_t flags;        /* CELLM_SESSION_... */
+  int32_t latency_class; /* CELLM_CLASS_... */
+  uint32_t weight;       /* share among its class, 1 to 1000; 0: 1 */
+  uint32_t token_ms;     /* a token is due so long after the one before; 0: no deadline */
+  int32_t overflow;      /* CELLM_OVERFLOW_... */
+  uint32_t keep_tokens;  /* of SHIFT; 0: the first prompt's, at most half of the context */
+  uint32_t reserved;
 } cellm_session_options;
 #define CELLM_SESSION_OPTIONS_INIT \
-  { sizeof(cellm_session_options), 0 }
+  { sizeof(cellm_session_options), 0, 0, 0, 0, 0, 0, 0 }
 
 CELLM_API cellm_status cellm_session_open(cellm_engine* engine,
                                           const cellm_session_options* options, cellm_session** out,
@@ -355,6 +435,17 @@ CELLM_API cellm_status cellm_session_open(cellm_engine* engine,
 CELLM_API void cellm_session_close(cellm_session* session);
 /* Forgets everything; the next request starts at position 0. */
 CELLM_API cellm_status cellm_session_clear(cellm_session* session, cellm_error* error);
+/* A second session with the same past and options. What is evaluated is shared, so that n answers
+ * to one prompt cost its evaluation once. BUSY: the session has an open request. */
+CELLM_API cellm_status cellm_session_fork(cellm_session* session, cellm_session** out,
+                                          cellm_error* error);
+/* Forgets the tokens from `position` on. OUT_OF_RANGE: there are fewer. BUSY as above. */
+CELLM_API cellm_status cellm_session_rewind(cellm_session* session, size_t position,
+                                            cellm_error* error);
+/* Another class, weight or deadline, from the next request on. */
+CELLM_API cellm_status cellm_session_set_class(cellm_session* session, int32_t latency_class,
+                                               uint32_t weight, uint32_t token_ms,
+                                               cellm_error* error);
 /* Tokens of the session so far, replies included. */
 CELLM_API cellm_status cellm_session_get_tokens(const cellm_session* session, int32_t* ids,
                                                 size_t capacity, size_t* count, cellm_error* error);
@@ -482,11 +573,17 @@ typedef int32_t (*cellm_token_fn)(const cellm_token* token, void* user);
  * is not NONE, further calls give INVALID_ARGUMENT. */
 CELLM_API cellm_status cellm_request_next(cellm_request* request, cellm_token* token,
                                           cellm_error* error);
+/* The next token if there is one, without waiting or computing; *ready is 0 when there is none. For
+ * use with cellm_engine_step. */
+CELLM_API cellm_status cellm_request_poll(cellm_request* request, cellm_token* token,
+                                          int32_t* ready, cellm_error* error);
 /* Calls `callback` for each token until the reply ends; a non-zero return cancels. Cancelling is
  * no error: the status is OK and the receipt says CELLM_FINISH_CANCELLED. */
 CELLM_API cellm_status cellm_request_run(cellm_request* request, cellm_token_fn callback,
                                          void* user, cellm_error* error);
-/* Ends the reply at the next chunk or token. Any thread. The session stays usable. */
+/* Ends the reply within the step under way, wherever it is: waiting, in its prompt or replying. Any
+ * thread (but no signal handler: return non-zero from a callback instead). The session stays
+ * usable. */
 CELLM_API void cellm_request_cancel(cellm_request* request);
 CELLM_API void cellm_request_close(cellm_request* request);
 
@@ -495,7 +592,7 @@ typedef struct cellm_receipt {
   uint32_t struct_size;
   int32_t finish;
   uint64_t prompt_tokens;    /* of the whole prompt, reused ones included */
-  uint64_t reused_tokens;    /* of those, already known to the session */
+  uint64_t reused_tokens;    /* of those, evaluated earlier, by this session or another */
   uint64_t generated_tokens; /* end id included */
   uint64_t seed;
   uint64_t prompt_ns;      /* evaluation of the prompt */
@@ -503,10 +600,13 @@ typedef struct cellm_receipt {
   uint64_t decode_ns;      /* from the first to the last token */
   double prompt_tokens_per_second;
   double decode_tokens_per_second;
-  cellm_memory memory; /* of the engine, at the end of the reply */
+  cellm_memory memory;       /* of the engine, at the end of the reply */
+  uint64_t queue_ns;         /* from submit until its evaluation began */
+  uint64_t preemptions;      /* times that it gave way to others */
+  uint64_t forgotten_tokens; /* by CELLM_OVERFLOW_SHIFT and _SLIDE */
 } cellm_receipt;
 #define CELLM_RECEIPT_INIT \
-  { sizeof(cellm_receipt), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, CELLM_MEMORY_INIT }
+  { sizeof(cellm_receipt), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, CELLM_MEMORY_INIT, 0, 0, 0 }
 CELLM_API cellm_status cellm_request_get_receipt(const cellm_request* request,
                                                  cellm_receipt* receipt, cellm_error* error);
 

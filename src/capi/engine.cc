@@ -10,6 +10,7 @@
 #include "capi/handles.h"
 #include "kernels/kernel_table.h"
 #include "model/model.h"
+#include "platform/clock.h"
 #include "platform/cores.h"
 #include "platform/memory.h"
 #include "platform/thread_pool.h"
@@ -46,6 +47,13 @@ Status ReadEngineOptions(const cellm_engine_options* given, cellm_engine_options
     return InvalidArgument("activations is %d, which is no CELLM_ACTIVATIONS_ constant",
                            out->activations);
   }
+  if (out->policy != CELLM_POLICY_DEADLINE && out->policy != CELLM_POLICY_ROUND_ROBIN) {
+    return InvalidArgument("policy is %d, which is no CELLM_POLICY_ constant", out->policy);
+  }
+  if ((out->flags & ~CELLM_ENGINE_PRIVATE_SESSIONS) != 0) {
+    return Unsupported("engine options: unknown flags 0x%x", out->flags);
+  }
+  CELLM_RETURN_IF_ERROR(limit("step_ms", out->step_ms, 60'000));
   if ((out->allocate == nullptr) != (out->release == nullptr)) {
     return InvalidArgument("allocate and release must be given together");
   }
@@ -125,6 +133,30 @@ Status CreateWithinBudget(uint64_t memory_bytes, EngineOptions inner, EngineStat
   return OkStatus();
 }
 
+// Many requests on the engine: scheduler, kept pasts, swap file.
+Status MakeServing(const cellm_engine_options& options, EngineState* state) {
+  ServingOptions serving;
+  serving.policy = options.policy == CELLM_POLICY_ROUND_ROBIN ? SchedulePolicy::kRoundRobin
+                                                              : SchedulePolicy::kDeadline;
+  serving.step_budget_ns = int64_t{options.step_ms} * 1'000'000;
+  serving.chunk_tokens = static_cast<int32_t>(state->chunk_tokens);
+  if (options.past_bytes > 0) serving.past_bytes = options.past_bytes;
+  serving.budget = state->memory->allocator.get();
+  serving.clock = &platform::MonotonicClock();
+  std::string_view folder;
+  CELLM_RETURN_IF_ERROR(ReadText(options.swap_folder, "swap_folder", &folder));
+  if (!folder.empty()) {
+    CELLM_ASSIGN_OR_RETURN(serving.swap, platform::OpenScratchFile(std::string(folder)));
+    serving.swap_bytes =
+        options.swap_bytes > 0
+            ? options.swap_bytes
+            : std::max(4 * std::min<uint64_t>(options.memory_bytes, 1ULL << 60), uint64_t{1} << 30);
+  }
+  state->serving = std::make_unique<Serving>(*state->engine, std::move(serving));
+  state->private_pasts = (options.flags & CELLM_ENGINE_PRIVATE_SESSIONS) != 0;
+  return OkStatus();
+}
+
 Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState>& model,
                                                 const cellm_engine_options& options) {
   if (model->text_only) {
@@ -178,6 +210,7 @@ Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState
     }
   }
   CELLM_RETURN_IF_ERROR(CreateWithinBudget(options.memory_bytes, inner, state.get()));
+  CELLM_RETURN_IF_ERROR(MakeServing(options, state.get()));
   for (const int32_t id : info.eos_ids) state->end_ids.Add(id);
   if (model->tokenizer != nullptr && model->tokenizer->eos_id() >= 0) {
     state->end_ids.Add(model->tokenizer->eos_id());
@@ -209,6 +242,12 @@ class Sequences {
   Engine& engine_;
 };
 
+// After a lack of memory or sequences: whether what others held could be taken.
+bool MayRetry(EngineState* state, const Status& status) {
+  const bool lack = status.code() == StatusCode::kOutOfMemory || status.code() == StatusCode::kBusy;
+  return lack && state->serving->FreeSomethingAlone();
+}
+
 Status EvaluateLists(EngineState* state, std::span<const cellm_token_list> lists,
                      cellm_logits_fn callback, void* user) {
   Engine& engine = *state->engine;
@@ -217,9 +256,12 @@ Status EvaluateLists(EngineState* state, std::span<const cellm_token_list> lists
   for (const cellm_token_list& list : lists) {
     const uint32_t planned =
         list.planned_tokens == 0 ? static_cast<uint32_t>(list.count) : list.planned_tokens;
-    CELLM_ASSIGN_OR_RETURN(const SequenceId id,
-                           engine.CreateSequence(static_cast<int32_t>(planned)));
-    sequences.items.push_back({&list, id, 0});
+    Result<SequenceId> id = engine.CreateSequence(static_cast<int32_t>(planned));
+    while (!id.ok() && MayRetry(state, id.status())) {
+      id = engine.CreateSequence(static_cast<int32_t>(planned));
+    }
+    if (!id.ok()) return id.status();
+    sequences.items.push_back({&list, id.value(), 0});
   }
   const size_t most_rows = static_cast<size_t>(engine.options().chunk_rows);
   const size_t most_logits = static_cast<size_t>(engine.options().logit_rows);
@@ -245,7 +287,10 @@ Status EvaluateLists(EngineState* state, std::span<const cellm_token_list> lists
       if (wants) logits += count;
     }
     if (plan.empty()) return OkStatus();
-    CELLM_ASSIGN_OR_RETURN(const StepOutput output, engine.Step(plan));
+    Result<StepOutput> stepped = engine.Step(plan);
+    while (!stepped.ok() && MayRetry(state, stepped.status())) stepped = engine.Step(plan);
+    if (!stepped.ok()) return stepped.status();
+    const StepOutput& output = stepped.value();
     for (size_t p = 0; p < plan.size(); ++p) {
       Evaluated& item = sequences.items[owners[p]];
       const StepItemResult& result = output.items[p];
@@ -309,6 +354,7 @@ ErrorDetails MemoryDetails(const Status& status) {
 
 using cellm::InvalidArgument;
 using cellm::Result;
+using cellm::Serving;
 using cellm::Status;
 using namespace cellm::capi;  // NOLINT: the C functions stand outside of namespaces
 
@@ -316,24 +362,81 @@ extern "C" {
 
 cellm_status cellm_engine_open(cellm_model* model, const cellm_engine_options* options,
                                cellm_engine** out, cellm_error* error) {
-  if (model == nullptr || out == nullptr) {
-    return Report(InvalidArgument("cellm_engine_open: model or out is null"), error);
-  }
+  const std::shared_ptr<ModelState> model_state = Find(model);
+  if (model_state == nullptr) return Report(NotOpen("model", model), error);
+  if (out == nullptr) return Report(InvalidArgument("cellm_engine_open: out is null"), error);
   cellm_engine_options known;
   Status status = ReadEngineOptions(options, &known);
   if (!status.ok()) return Report(status, error);
-  Result<std::shared_ptr<EngineState>> state = OpenEngine(model->state, known);
+  Result<std::shared_ptr<EngineState>> state = OpenEngine(model_state, known);
   if (!state.ok()) return Report(state.status(), error, MemoryDetails(state.status()));
-  *out = new cellm_engine{std::move(state).value()};
+  cellm_engine* const handle = Engines().Open(std::move(state).value());
+  if (handle == nullptr) return Report(cellm::Busy("too many engines are open"), error);
+  *out = handle;
   return CELLM_OK;
 }
 
-void cellm_engine_close(cellm_engine* engine) { delete engine; }
+void cellm_engine_close(cellm_engine* engine) { (void)Engines().Close(engine); }
+
+cellm_status cellm_engine_step(cellm_engine* engine, int32_t* ran, cellm_error* error) {
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  Serving::Lock lock = state->serving->Acquire();
+  const Result<bool> did = state->serving->DriveOnce(lock);
+  if (!did.ok()) return Report(did.status(), error);
+  if (ran != nullptr) *ran = did.value() ? 1 : 0;
+  return CELLM_OK;
+}
+
+cellm_status cellm_engine_set_memory_budget(cellm_engine* engine, uint64_t bytes,
+                                            cellm_error* error) {
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  Serving::Lock lock = state->serving->Acquire();
+  return Report(state->serving->SetBudget(lock, bytes), error);
+}
+
+cellm_status cellm_engine_set_limits(cellm_engine* engine, const cellm_limits* limits,
+                                     cellm_error* error) {
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  cellm_limits known;
+  Status status = ReadSized(limits, "limits", &known);
+  if (status.ok() && known.tokens_per_second > INT32_MAX) {
+    status = InvalidArgument("tokens_per_second is %u", known.tokens_per_second);
+  }
+  if (!status.ok()) return Report(status, error);
+  Serving::Lock lock = state->serving->Acquire();
+  state->serving->SetLimits(lock, known.stop_background == 0, known.stop_interactive == 0,
+                            static_cast<int32_t>(known.tokens_per_second));
+  return CELLM_OK;
+}
+
+cellm_status cellm_engine_get_stats(const cellm_engine* engine, cellm_engine_stats* stats,
+                                    cellm_error* error) {
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  Serving::Lock lock = state->serving->Acquire();
+  const cellm::ServingStats from = state->serving->stats(lock);
+  cellm_engine_stats filled = CELLM_ENGINE_STATS_INIT;
+  filled.steps = static_cast<uint64_t>(from.steps);
+  filled.running = static_cast<uint64_t>(from.running);
+  filled.waiting = static_cast<uint64_t>(from.waiting);
+  filled.paused = static_cast<uint64_t>(from.preempted_paused);
+  filled.swapped = static_cast<uint64_t>(from.preempted_swapped);
+  filled.dropped = static_cast<uint64_t>(from.preempted_dropped);
+  filled.swap_failures = static_cast<uint64_t>(from.swap_failures);
+  filled.pasts = static_cast<uint64_t>(from.pasts);
+  filled.past_bytes = from.past_bytes;
+  filled.swapped_bytes = from.swapped_bytes;
+  return Report(WriteSized(filled, "stats", stats), error);
+}
 
 cellm_status cellm_engine_get_info(const cellm_engine* engine, cellm_engine_info* info,
                                    cellm_error* error) {
-  if (engine == nullptr) return Report(InvalidArgument("engine is null"), error);
-  const cellm::Engine& inner = *engine->state->engine;
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  const cellm::Engine& inner = *state->engine;
   cellm_engine_info filled = CELLM_ENGINE_INFO_INIT;
   filled.threads = inner.threads();
   filled.context_tokens = static_cast<uint32_t>(inner.context_tokens());
@@ -353,23 +456,26 @@ cellm_status cellm_engine_get_info(const cellm_engine* engine, cellm_engine_info
 
 cellm_status cellm_engine_get_memory(const cellm_engine* engine, cellm_memory* memory,
                                      cellm_error* error) {
-  if (engine == nullptr) return Report(InvalidArgument("engine is null"), error);
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
   cellm_memory filled;
-  FillMemory(*engine->state, &filled);
+  FillMemory(*state, &filled);
   return Report(WriteSized(filled, "memory", memory), error);
 }
 
 cellm_status cellm_engine_evaluate(cellm_engine* engine, const cellm_token_list* lists,
                                    size_t list_count, cellm_logits_fn logits, void* user,
                                    cellm_error* error) {
-  if (engine == nullptr || logits == nullptr) {
-    return Report(InvalidArgument("cellm_engine_evaluate: engine or callback is null"), error);
-  }
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  if (logits == nullptr) return Report(InvalidArgument("the logits callback is null"), error);
   std::vector<cellm_token_list> known;
   ErrorDetails details;
-  Status status = CheckLists(*engine->state, lists, list_count, &known, &details);
+  Status status = CheckLists(*state, lists, list_count, &known, &details);
   if (!status.ok()) return Report(status, error, details);
-  status = EvaluateLists(engine->state.get(), known, logits, user);
+  Serving::Lock lock = state->serving->Acquire();
+  status = state->serving->RunAlone(
+      lock, [&] { return EvaluateLists(state.get(), known, logits, user); });
   return Report(status, error, MemoryDetails(status));
 }
 

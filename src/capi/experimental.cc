@@ -10,6 +10,10 @@
 using cellm::Cancelled;
 using cellm::InvalidArgument;
 using cellm::OutOfRange;
+using cellm::Serving;
+using cellm::capi::EngineState;
+using cellm::capi::Find;
+using cellm::capi::NotOpen;
 using cellm::capi::Report;
 using cellm::capi::WriteSized;
 
@@ -17,17 +21,23 @@ extern "C" {
 
 cellm_status cellm_engine_collect_inputs(cellm_engine* engine, uint64_t max_bytes,
                                          cellm_error* error) {
-  if (engine == nullptr) return Report(InvalidArgument("engine is null"), error);
-  engine->state->engine->CollectInputs(max_bytes);
-  return CELLM_OK;
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  Serving::Lock lock = state->serving->Acquire();
+  return Report(state->serving->RunAlone(lock,
+                                         [&] {
+                                           state->engine->CollectInputs(max_bytes);
+                                           return cellm::OkStatus();
+                                         }),
+                error);
 }
 
 cellm_status cellm_engine_get_inputs(const cellm_engine* engine, cellm_input_moments_fn callback,
                                      void* user, cellm_error* error) {
-  if (engine == nullptr || callback == nullptr) {
-    return Report(InvalidArgument("cellm_engine_get_inputs: engine or callback is null"), error);
-  }
-  const cellm::InputStatistics* const inputs = engine->state->engine->inputs();
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  if (callback == nullptr) return Report(InvalidArgument("callback is null"), error);
+  const cellm::InputStatistics* const inputs = state->engine->inputs();
   if (inputs == nullptr) return Report(InvalidArgument("the engine collects no inputs"), error);
   if (!inputs->status().ok()) return Report(inputs->status(), error);
   for (const cellm::InputStatistics::Entry& entry : inputs->Entries()) {
@@ -47,15 +57,15 @@ cellm_status cellm_engine_get_inputs(const cellm_engine* engine, cellm_input_mom
 
 cellm_status cellm_sequence_create(cellm_engine* engine, uint32_t planned_tokens,
                                    cellm_sequence* out, cellm_error* error) {
-  if (engine == nullptr || out == nullptr) {
-    return Report(InvalidArgument("cellm_sequence_create: engine or out is null"), error);
-  }
-  if (planned_tokens > static_cast<uint32_t>(engine->state->engine->context_tokens())) {
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  if (out == nullptr) return Report(InvalidArgument("cellm_sequence_create: out is null"), error);
+  if (planned_tokens > static_cast<uint32_t>(state->engine->context_tokens())) {
     return Report(OutOfRange("a sequence of %u tokens; the context has %d", planned_tokens,
-                             engine->state->engine->context_tokens()),
+                             state->engine->context_tokens()),
                   error);
   }
-  const auto id = engine->state->engine->CreateSequence(static_cast<int32_t>(planned_tokens));
+  const auto id = state->engine->CreateSequence(static_cast<int32_t>(planned_tokens));
   if (!id.ok()) return Report(id.status(), error);
   *out = {id->slot, id->generation};
   return CELLM_OK;
@@ -63,10 +73,10 @@ cellm_status cellm_sequence_create(cellm_engine* engine, uint32_t planned_tokens
 
 cellm_status cellm_sequence_fork(cellm_engine* engine, cellm_sequence sequence, cellm_sequence* out,
                                  cellm_error* error) {
-  if (engine == nullptr || out == nullptr) {
-    return Report(InvalidArgument("cellm_sequence_fork: engine or out is null"), error);
-  }
-  const auto id = engine->state->engine->Fork({sequence.slot, sequence.generation});
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  if (out == nullptr) return Report(InvalidArgument("cellm_sequence_fork: out is null"), error);
+  const auto id = state->engine->Fork({sequence.slot, sequence.generation});
   if (!id.ok()) return Report(id.status(), error);
   *out = {id->slot, id->generation};
   return CELLM_OK;
@@ -74,16 +84,19 @@ cellm_status cellm_sequence_fork(cellm_engine* engine, cellm_sequence sequence, 
 
 cellm_status cellm_sequence_free(cellm_engine* engine, cellm_sequence sequence,
                                  cellm_error* error) {
-  if (engine == nullptr) return Report(InvalidArgument("engine is null"), error);
-  return Report(engine->state->engine->FreeSequence({sequence.slot, sequence.generation}), error);
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  return Report(state->engine->FreeSequence({sequence.slot, sequence.generation}), error);
 }
 
-cellm_status cellm_engine_step(cellm_engine* engine, const cellm_step_item* items, size_t count,
+cellm_status cellm_sequences_step(cellm_engine* engine, const cellm_step_item* items, size_t count,
                                cellm_logits_fn logits, void* user, cellm_error* error) {
-  if (engine == nullptr || (items == nullptr && count > 0)) {
-    return Report(InvalidArgument("cellm_engine_step: engine or items is null"), error);
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  if (items == nullptr && count > 0) {
+    return Report(InvalidArgument("cellm_sequences_step: items is null"), error);
   }
-  cellm::Engine& inner = *engine->state->engine;
+  cellm::Engine& inner = *state->engine;
   std::vector<cellm::StepItem> plan;
   for (size_t i = 0; i < count; ++i) {
     if (items[i].ids == nullptr) {
@@ -106,8 +119,9 @@ cellm_status cellm_engine_step(cellm_engine* engine, const cellm_step_item* item
 
 cellm_status cellm_engine_get_work(const cellm_engine* engine, uint32_t depth,
                                    cellm_token_work* work, cellm_error* error) {
-  if (engine == nullptr) return Report(InvalidArgument("engine is null"), error);
-  const cellm::Engine& inner = *engine->state->engine;
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  const cellm::Engine& inner = *state->engine;
   const cellm::TokenWork token = inner.MeasureToken();
   cellm_token_work filled = CELLM_TOKEN_WORK_INIT;
   filled.body_bytes = token.body_bytes;

@@ -18,17 +18,10 @@ int64_t NowNs() { return platform::MonotonicClock().NowNs(); }
 // A seed of our own choice: few enough bits to survive JSON readers that hold numbers in doubles.
 uint64_t DrawSeed() { return platform::RandomBits() >> 12; }
 
-size_t Position(const SessionState& session) {
-  if (!session.has_sequence) return 0;
-  const Result<int32_t> position = session.engine->engine->Position(session.sequence);
-  return position.ok() ? static_cast<size_t>(position.value()) : 0;
-}
+// How far a step may run ahead of the owner.
+constexpr int32_t kTokensAhead = 4;
 
 }  // namespace
-
-SessionState::~SessionState() {
-  if (has_sequence) (void)engine->engine->FreeSequence(sequence).ok();
-}
 
 Status ReadRequestOptions(const cellm_request_options* given, const ModelState& model,
                           int32_t vocabulary, RequestSettings* out) {
@@ -79,34 +72,6 @@ Status ReadRequestOptions(const cellm_request_options* given, const ModelState& 
 
 namespace {
 
-// The sequence of the session, planned for at least `total` tokens, holding the longest beginning
-// of `ids` that it can keep. Returns how many tokens that is; always less than ids.size().
-Result<size_t> KeepPrefix(SessionState* session, std::span<const int32_t> ids, int32_t planned) {
-  Engine& engine = *session->engine->engine;
-  const std::vector<int32_t>& known = session->transcript.ids();
-  if (session->has_sequence && planned > session->planned_tokens) {
-    // Rotary factors may depend on the planned length, so what is there cannot be kept.
-    CELLM_RETURN_IF_ERROR(engine.FreeSequence(session->sequence));
-    session->has_sequence = false;
-  }
-  if (!session->has_sequence) {
-    CELLM_ASSIGN_OR_RETURN(session->sequence, engine.CreateSequence(planned));
-    session->has_sequence = true;
-    session->planned_tokens = planned;
-    return size_t{0};
-  }
-  const size_t position = Position(*session);
-  const size_t most = std::min({position, known.size(), ids.size() - 1});
-  size_t common = 0;
-  while (common < most && known[common] == ids[common]) ++common;
-  if (common == position) return common;
-  const Status rewound = engine.Rewind(session->sequence, static_cast<int32_t>(common));
-  if (rewound.ok()) return common;
-  if (rewound.code() != StatusCode::kUnsupported) return rewound;
-  CELLM_RETURN_IF_ERROR(engine.Rewind(session->sequence, 0));
-  return size_t{0};
-}
-
 // The length to plan for: the whole context, unless the session is made for one request.
 int32_t PlannedTokens(const SessionState& session, size_t prompt_tokens,
                       const RequestSettings& settings) {
@@ -142,7 +107,6 @@ Status PrepareReply(RequestState* request, std::span<const int32_t> ids,
   }
   if ((settings.flags & CELLM_REQUEST_LOGPROBS) != 0) {
     request->top.resize(settings.top_logprobs);
-    request->top_out.resize(settings.top_logprobs);
     request->scratch.resize(std::min<size_t>(2 * static_cast<size_t>(settings.top_logprobs),
                                              static_cast<size_t>(vocabulary)));
   }
@@ -161,91 +125,151 @@ Status CheckIds(std::span<const int32_t> ids, int32_t vocabulary) {
 
 }  // namespace
 
-Result<std::unique_ptr<RequestState>> StartRequest(const std::shared_ptr<SessionState>& session,
-                                                   Prompt prompt, RequestSettings settings,
-                                                   ErrorDetails* details) {
-  EngineState& engine = *session->engine;
-  if (session->open_request != nullptr) return Busy("the session has an open request");
-  if (prompt.ids.empty()) {
-    return InvalidArgument("the prompt is empty and the model has no token to begin with");
-  }
-  CELLM_RETURN_IF_ERROR(CheckIds(prompt.ids, engine.weights->model->info.vocab_size));
-  const size_t context = static_cast<size_t>(engine.engine->context_tokens());
-  if (prompt.ids.size() > context) {
-    *details = {CELLM_REASON_CONTEXT_LENGTH, prompt.ids.size(), context, {}};
-    return OutOfRange("the prompt needs %zu tokens, the context has %zu", prompt.ids.size(),
-                      context);
-  }
-  auto request = std::make_unique<RequestState>();
-  request->session = session;
-  request->settings = std::move(settings);
-  request->is_chat = prompt.is_chat;
-  request->submit_ns = NowNs();
-  CELLM_RETURN_IF_ERROR(PrepareReply(request.get(), prompt.ids, prompt.end_ids));
-  const int32_t planned = PlannedTokens(*session, prompt.ids.size(), request->settings);
-  CELLM_ASSIGN_OR_RETURN(request->reused_tokens, KeepPrefix(session.get(), prompt.ids, planned));
-  request->prompt_tokens = prompt.ids.size();
-  if (prompt.is_chat) {
-    session->transcript.SetPrompt(prompt.mark, prompt.rendering, prompt.ids);
-  } else {
-    session->transcript.AppendIds(
-        std::span<const int32_t>(prompt.ids).subspan(session->transcript.ids().size()));
-  }
-  session->open_request = request.get();
-  return request;
-}
-
 namespace {
 
-// Evaluates what is known but not evaluated yet. With `want_row` *row is the last token's logits.
-// *stopped: the caller or a cancellation ended it between two chunks.
-Status Evaluate(RequestState* request, bool want_row, std::span<const float>* row, bool* stopped) {
-  SessionState& session = *request->session;
-  EngineState& engine = *session.engine;
-  const std::vector<int32_t>& ids = session.transcript.ids();
-  size_t position = Position(session);
-  while (position < ids.size()) {
-    if (request->cancelled.load(std::memory_order_relaxed)) {
-      *stopped = true;
-      return OkStatus();
-    }
-    const size_t count = std::min<size_t>(engine.chunk_tokens, ids.size() - position);
-    const bool last = position + count == ids.size();
-    StepItem item;
-    item.sequence = session.sequence;
-    item.tokens = std::span<const int32_t>(ids).subspan(position, count);
-    item.logits = last && want_row ? LogitRows::kLast : LogitRows::kNone;
-    CELLM_ASSIGN_OR_RETURN(const StepOutput output, engine.engine->Step({&item, 1}));
-    position += count;
-    if (item.logits == LogitRows::kLast) {
-      const StepItemResult& result = output.items[0];
-      *row = {output.logits.row(result.first_row),
-              static_cast<size_t>(engine.weights->model->info.vocab_size)};
-    }
-    if (!request->prompt_done && request->settings.progress != nullptr &&
-        request->settings.progress(position, ids.size(), request->settings.progress_user) != 0) {
-      *stopped = true;
-      return OkStatus();
-    }
+void FillLogprobs(RequestState* request, std::span<const float> row, Shown* shown) {
+  if ((request->settings.flags & CELLM_REQUEST_LOGPROBS) == 0) return;
+  const double log_sum = sample::LogSumExp(row);
+  shown->logprob =
+      static_cast<float>(static_cast<double>(row[static_cast<size_t>(shown->id)]) - log_sum);
+  const size_t count = sample::TopLogProbs(row, log_sum, request->scratch, request->top);
+  for (size_t i = 0; i < count; ++i) {
+    shown->top.push_back({request->top[i].id, request->top[i].log_prob});
   }
+}
+
+// What was held back is shown at the end.
+void FlushText(RequestState* request, Shown* shown) {
+  if (request->decoder == nullptr) return;
+  Result<std::string> flushed = request->decoder->Flush();
+  const std::string rest = flushed.ok() ? std::move(flushed).value() : std::string();
+  shown->raw += rest;
+  if (request->stops.matched()) return;
+  if (!request->stops.Push(rest, &shown->text)) request->stops.Flush(&shown->text);
+}
+
+// Samples from `row` and decides about the token: text, stop rules, limits.
+Result<Choice> ChooseToken(RequestState* request, std::span<const float> row) {
+  CELLM_ASSIGN_OR_RETURN(const int32_t id, request->sampler->Sample(row));
+  request->sampler->Accept(id);
+  Shown shown;
+  shown.id = id;
+  shown.chosen_ns = NowNs();
+  FillLogprobs(request, row, &shown);
+  ++request->chosen;
+  ++request->context_used;
+  const SessionState& session = *request->session;
+  const bool ends = request->end_ids.Contains(id);
+  const bool visible = !ends || (request->settings.flags & CELLM_REQUEST_SHOW_SPECIAL) != 0;
+  if (visible && request->decoder != nullptr) {
+    shown.special = session.engine->model->tokenizer->IsSpecial(id);
+    CELLM_ASSIGN_OR_RETURN(shown.raw, request->decoder->Push(id));
+    if (request->stops.Push(shown.raw, &shown.text)) shown.finish = CELLM_FINISH_STOP;
+  }
+  const size_t context = static_cast<size_t>(session.engine->engine->context_tokens());
+  if (shown.finish == CELLM_FINISH_STOP) {
+    // Nothing that comes after it matters.
+  } else if (ends) {
+    shown.finish = CELLM_FINISH_END;
+  } else if (request->settings.max_tokens > 0 && request->chosen >= request->settings.max_tokens) {
+    shown.finish = CELLM_FINISH_LENGTH;
+  } else if (request->context_used >= context) {
+    shown.overflows =
+        session.overflow == CELLM_OVERFLOW_SHIFT || session.overflow == CELLM_OVERFLOW_SLIDE;
+    if (!shown.overflows) shown.finish = CELLM_FINISH_CONTEXT;
+  }
+  const bool last = shown.finish != CELLM_FINISH_NONE || shown.overflows;
+  if (shown.finish != CELLM_FINISH_NONE) FlushText(request, &shown);
+  request->staged.push_back(std::move(shown));
+  return Choice{id, last};
+}
+
+Result<Choice> Choose(void* user, std::span<const float> row) {
+  return ChooseToken(static_cast<RequestState*>(user), row);
+}
+
+// Under the lock: what was chosen goes to the owner; an end that nobody chose too.
+void Publish(void* user) {
+  RequestState& request = *static_cast<RequestState*>(user);
+  for (Shown& shown : request.staged) request.queue.push_back(std::move(shown));
+  request.staged.clear();
+}
+
+// The end of a request whose last token did not say so: cancelled, failed, or only evaluated.
+Shown EndWithoutToken(RequestState* request, const RequestProgress& progress) {
+  Shown shown;
+  const bool prompt_only = (request->settings.flags & CELLM_REQUEST_PROMPT_ONLY) != 0;
+  switch (progress.end) {
+    case RequestEnd::kCancelled:
+      shown.finish = CELLM_FINISH_CANCELLED;
+      break;
+    case RequestEnd::kFailed:
+      shown.finish = CELLM_FINISH_ERROR;
+      request->failure = progress.status;
+      break;
+    default:
+      shown.finish = prompt_only ? CELLM_FINISH_LENGTH : CELLM_FINISH_CONTEXT;
+  }
+  FlushText(request, &shown);
+  return shown;
+}
+
+// The ids that stay when the context is full: the first `keep`, and the later half of the rest.
+std::vector<int32_t> ForgetMiddle(std::span<const int32_t> ids, size_t keep, size_t context) {
+  keep = std::min(keep, context / 2);
+  const size_t rest = std::max<size_t>(1, (context - keep) / 2);
+  if (ids.size() <= keep + rest) return {ids.begin(), ids.end()};
+  std::vector<int32_t> kept(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(keep));
+  kept.insert(kept.end(), ids.end() - static_cast<std::ptrdiff_t>(rest), ids.end());
+  return kept;
+}
+
+// How many ids of the beginning a session keeps when it forgets.
+size_t KeptTokens(const SessionState& session, std::span<const int32_t> ids) {
+  const EngineState& engine = *session.engine;
+  if (session.overflow == CELLM_OVERFLOW_SLIDE) {
+    const int32_t bos = engine.weights->model->info.bos_id;
+    return !ids.empty() && bos >= 0 && ids[0] == bos ? 1 : 0;
+  }
+  return session.keep_tokens;
+}
+
+Status Hand(Serving::Lock& lock, RequestState* request, std::vector<int32_t> ids) {
+  SessionState& session = *request->session;
+  const EngineState& engine = *session.engine;
+  const size_t context = static_cast<size_t>(engine.engine->context_tokens());
+  request->context_used = ids.size();
+  RequestSpec spec;
+  spec.planned_tokens = session.planned_tokens;
+  // A prompt that fills the context is evaluated, but nothing can follow it.
+  spec.wants_logits =
+      (request->settings.flags & CELLM_REQUEST_PROMPT_ONLY) == 0 && ids.size() < context;
+  spec.tokens = std::move(ids);
+  spec.latency_class = session.latency_class;
+  spec.weight = session.weight;
+  spec.token_interval_ns = session.token_interval_ns;
+  spec.share_key = session.share_key;
+  spec.hooks = {request, &request->cancelled, &Choose, &Publish};
+  CELLM_ASSIGN_OR_RETURN(request->id, engine.serving->Submit(lock, std::move(spec)));
   return OkStatus();
 }
 
-// Ends the reply: what was held back is shown, and the session learns what was said.
+void NoteProgress(const Serving::Lock& lock, RequestState* request) {
+  if (request->id == 0) return;
+  const RequestProgress& progress = request->session->engine->serving->progress(lock, request->id);
+  request->reused_tokens = static_cast<size_t>(progress.reused);
+  request->preemptions = static_cast<uint64_t>(progress.preemptions);
+  if (request->forgotten_tokens > 0) return;  // the receipt is about the prompt that was given
+  request->prompt_begin_ns = progress.prompt_begin_ns;
+  request->prompt_end_ns = progress.prompt_end_ns;
+}
+
+// The reply is over: the session learns what was said.
 void FinishReply(RequestState* request, int32_t finish) {
   request->finish = finish;
   SessionState& session = *request->session;
   if (session.open_request == request) session.open_request = nullptr;
-  std::string rest;
-  if (request->decoder != nullptr) {
-    Result<std::string> flushed = request->decoder->Flush();
-    if (flushed.ok()) rest = std::move(flushed).value();
-  }
-  request->reply_text += rest;
-  if (finish != CELLM_FINISH_STOP) {
-    (void)request->stops.Push(rest, &request->visible);
-    if (!request->stops.matched()) request->stops.Flush(&request->visible);
-  }
+  if (request->forgotten_tokens > 0) return;  // the transcript was rebuilt; its texts are gone
   // The ids went to the transcript one by one; now that the text is complete, mark its end.
   const bool ended = finish == CELLM_FINISH_END;
   const size_t said = request->reply.size() - (ended ? 1 : 0);
@@ -259,99 +283,178 @@ void FinishReply(RequestState* request, int32_t finish) {
   session.transcript.AppendIds(ids.subspan(said));
 }
 
-void FillLogprobs(RequestState* request, std::span<const float> row, int32_t id, cellm_token* out) {
-  if ((request->settings.flags & CELLM_REQUEST_LOGPROBS) == 0) return;
-  const double log_sum = sample::LogSumExp(row);
-  out->logprob = static_cast<float>(static_cast<double>(row[static_cast<size_t>(id)]) - log_sum);
-  const size_t count = sample::TopLogProbs(row, log_sum, request->scratch, request->top);
-  for (size_t i = 0; i < count; ++i) {
-    request->top_out[i] = {request->top[i].id, request->top[i].log_prob};
-  }
-  out->top = request->top_out.data();
-  out->top_count = count;
+void LetGo(Serving::Lock& lock, RequestState* request) {
+  NoteProgress(lock, request);
+  const uint64_t id = std::exchange(request->id, 0);
+  if (id != 0) request->session->engine->serving->Close(lock, id);
 }
 
-// Samples from `row` and takes the token in: text, stop rules, transcript.
-Status TakeToken(RequestState* request, std::span<const float> row, cellm_token* out) {
+// The context is full and the session forgets: the request goes on with what is left.
+Status GoOnShorter(Serving::Lock& lock, RequestState* request) {
   SessionState& session = *request->session;
-  CELLM_ASSIGN_OR_RETURN(const int32_t id, request->sampler->Sample(row));
-  const int64_t now = NowNs();
-  if (request->reply.empty()) request->first_ns = now;
-  request->last_ns = now;
-  request->sampler->Accept(id);
-  out->token_id = id;
-  FillLogprobs(request, row, id, out);
-  request->reply.push_back(id);
-  session.transcript.AppendIds({&id, 1});
-
-  const bool ends = request->end_ids.Contains(id);
-  const bool shown = !ends || (request->settings.flags & CELLM_REQUEST_SHOW_SPECIAL) != 0;
-  if (shown && request->decoder != nullptr) {
-    request->reply_has_special |= session.engine->model->tokenizer->IsSpecial(id);
-    CELLM_ASSIGN_OR_RETURN(const std::string text, request->decoder->Push(id));
-    request->reply_text += text;
-    if (request->stops.Push(text, &request->visible)) {
-      FinishReply(request, CELLM_FINISH_STOP);
-      return OkStatus();
-    }
-  }
   const size_t context = static_cast<size_t>(session.engine->engine->context_tokens());
-  if (ends) {
-    FinishReply(request, CELLM_FINISH_END);
-  } else if (request->settings.max_tokens > 0 &&
-             request->reply.size() >= request->settings.max_tokens) {
-    FinishReply(request, CELLM_FINISH_LENGTH);
-  } else if (session.transcript.ids().size() >= context) {
-    FinishReply(request, CELLM_FINISH_CONTEXT);
-  }
-  return OkStatus();
+  LetGo(lock, request);
+  const std::vector<int32_t>& ids = session.transcript.ids();
+  std::vector<int32_t> kept = ForgetMiddle(ids, KeptTokens(session, ids), context);
+  request->forgotten_tokens += ids.size() - kept.size();
+  session.transcript.Clear();
+  session.transcript.AppendIds(kept);
+  return Hand(lock, request, std::move(kept));
 }
 
-Status Advance(RequestState* request, cellm_token* out) {
-  SessionState& session = *request->session;
-  const bool first = !request->prompt_done;
-  if (first) request->prompt_begin_ns = NowNs();
-  const bool prompt_only = (request->settings.flags & CELLM_REQUEST_PROMPT_ONLY) != 0;
-  const size_t context = static_cast<size_t>(session.engine->engine->context_tokens());
-  const bool full = session.transcript.ids().size() >= context;
-  std::span<const float> row;
-  bool stopped = false;
-  CELLM_RETURN_IF_ERROR(Evaluate(request, !prompt_only && !full, &row, &stopped));
-  if (first) request->prompt_end_ns = NowNs();
-  request->prompt_done = true;
-  if (stopped || request->cancelled.load(std::memory_order_relaxed)) {
-    FinishReply(request, CELLM_FINISH_CANCELLED);
-    return OkStatus();
+// The front of the queue becomes the current token and part of the session.
+Status TakeFront(Serving::Lock& lock, RequestState* request) {
+  request->current = std::move(request->queue.front());
+  request->queue.pop_front();
+  const Shown& shown = request->current;
+  if (shown.id >= 0) {
+    if (request->reply.empty()) request->first_ns = shown.chosen_ns;
+    request->last_ns = shown.chosen_ns;
+    request->reply.push_back(shown.id);
+    request->session->transcript.AppendIds({&shown.id, 1});
+    request->reply_has_special |= shown.special;
   }
-  if (prompt_only || full) {
-    FinishReply(request, prompt_only ? CELLM_FINISH_LENGTH : CELLM_FINISH_CONTEXT);
-    return OkStatus();
+  request->reply_text += shown.raw;
+  if (shown.overflows) return GoOnShorter(lock, request);
+  if (shown.finish == CELLM_FINISH_NONE) return OkStatus();
+  const bool overflow =
+      shown.finish == CELLM_FINISH_CONTEXT && request->session->overflow == CELLM_OVERFLOW_ERROR;
+  LetGo(lock, request);
+  FinishReply(request, overflow ? CELLM_FINISH_ERROR : shown.finish);
+  if (overflow) {
+    const int32_t context = request->session->engine->engine->context_tokens();
+    return OutOfRange("the reply needs more than the context of %d tokens", context);
   }
-  return TakeToken(request, row, out);
+  return shown.finish == CELLM_FINISH_ERROR ? request->failure : OkStatus();
 }
 
 }  // namespace
 
-Status NextToken(RequestState* request, cellm_token* out) {
-  cellm_token token = CELLM_TOKEN_INIT;
-  token.token_id = -1;
-  request->visible.clear();
-  const Status status = Advance(request, &token);
-  if (!status.ok()) {
-    FinishReply(request, CELLM_FINISH_ERROR);
-    return status;
+Result<std::shared_ptr<RequestState>> StartRequest(Serving::Lock& lock,
+                                                   const std::shared_ptr<SessionState>& session,
+                                                   Prompt prompt, RequestSettings settings,
+                                                   ErrorDetails* details) {
+  EngineState& engine = *session->engine;
+  if (session->open_request != nullptr) return Busy("the session has an open request");
+  if (prompt.ids.empty()) {
+    return InvalidArgument("the prompt is empty and the model has no token to begin with");
   }
-  token.text = request->visible.data();
-  token.text_bytes = request->visible.size();
-  token.finish = request->finish;
-  *out = token;
+  CELLM_RETURN_IF_ERROR(CheckIds(prompt.ids, engine.weights->model->info.vocab_size));
+  const size_t context = static_cast<size_t>(engine.engine->context_tokens());
+  auto request = std::make_shared<RequestState>();
+  std::vector<int32_t> ids = prompt.ids;
+  if (ids.size() > context) {
+    const bool forgets =
+        session->overflow == CELLM_OVERFLOW_SHIFT || session->overflow == CELLM_OVERFLOW_SLIDE;
+    if (!forgets) {
+      *details = {CELLM_REASON_CONTEXT_LENGTH, ids.size(), context, {}};
+      return OutOfRange("the prompt needs %zu tokens, the context has %zu", ids.size(), context);
+    }
+    ids = ForgetMiddle(ids, KeptTokens(*session, ids), context);
+    request->forgotten_tokens = prompt.ids.size() - ids.size();
+  } else if (session->overflow == CELLM_OVERFLOW_SHIFT && session->keep_tokens == 0) {
+    session->keep_tokens = static_cast<uint32_t>(std::min(ids.size(), context / 2));
+  }
+  request->session = session;
+  request->settings = std::move(settings);
+  request->is_chat = prompt.is_chat;
+  request->submit_ns = NowNs();
+  CELLM_RETURN_IF_ERROR(PrepareReply(request.get(), ids, prompt.end_ids));
+  if (session->planned_tokens == 0 ||
+      static_cast<size_t>(session->planned_tokens) < ids.size() + 1) {
+    session->planned_tokens = 0;
+  }
+  session->planned_tokens =
+      std::max(session->planned_tokens, PlannedTokens(*session, ids.size(), request->settings));
+  request->prompt_tokens = prompt.ids.size();
+  CELLM_RETURN_IF_ERROR(Hand(lock, request.get(), ids));
+  if (request->forgotten_tokens > 0) {
+    session->transcript.Clear();
+    session->transcript.AppendIds(ids);
+  } else if (prompt.is_chat) {
+    session->transcript.SetPrompt(prompt.mark, prompt.rendering, prompt.ids);
+  } else {
+    session->transcript.AppendIds(
+        std::span<const int32_t>(prompt.ids).subspan(session->transcript.ids().size()));
+  }
+  session->open_request = request.get();
+  return request;
+}
+
+Status NextToken(Serving::Lock& lock, RequestState* request, bool wait, cellm_token* out,
+                 bool* ready) {
+  Serving& serving = *request->session->engine->serving;
+  serving.AllowTokens(lock, request->id, kTokensAhead);
+  const bool reports = request->settings.progress != nullptr;
+  const auto something = [&] {
+    if (!request->queue.empty()) return true;
+    const RequestProgress& progress = serving.progress(lock, request->id);
+    return progress.end != RequestEnd::kNone ||
+           (reports && progress.evaluated > request->progress_shown &&
+            request->progress_shown < progress.prompt_tokens);
+  };
+  for (;;) {
+    if (wait) {
+      CELLM_RETURN_IF_ERROR(serving.WaitUntil(lock, something));
+    } else if (!something()) {
+      *ready = false;
+      return OkStatus();
+    }
+    const RequestProgress progress = serving.progress(lock, request->id);
+    const bool cancelled = request->cancelled.load(std::memory_order_relaxed);
+    if (reports && !cancelled && progress.evaluated > request->progress_shown &&
+        request->progress_shown < progress.prompt_tokens) {
+      request->progress_shown = progress.evaluated;
+      const int32_t done = std::min(progress.evaluated, progress.prompt_tokens);
+      lock.unlock();
+      const bool stop = request->settings.progress(static_cast<uint64_t>(done),
+                                                   static_cast<uint64_t>(progress.prompt_tokens),
+                                                   request->settings.progress_user) != 0;
+      lock.lock();
+      if (stop) request->cancelled.store(true, std::memory_order_relaxed);
+      continue;
+    }
+    // What was computed ahead when the owner said stop was never said.
+    if (cancelled) {
+      request->queue.clear();
+      LetGo(lock, request);
+      RequestProgress end;
+      end.end = RequestEnd::kCancelled;
+      request->queue.push_back(EndWithoutToken(request, end));
+    }
+    if (request->queue.empty()) {
+      if (progress.end == RequestEnd::kNone) continue;
+      request->queue.push_back(EndWithoutToken(request, progress));
+    }
+    break;
+  }
+  *ready = true;
+  const Status taken = TakeFront(lock, request);
+  if (!taken.ok()) {
+    if (request->finish == CELLM_FINISH_NONE) FinishReply(request, CELLM_FINISH_ERROR);
+    return taken;
+  }
+  const Shown& shown = request->current;
+  *out = CELLM_TOKEN_INIT;
+  out->token_id = shown.id;
+  out->text = shown.text.data();
+  out->text_bytes = shown.text.size();
+  out->finish = shown.finish;
+  out->logprob = shown.logprob;
+  out->top = shown.top.data();
+  out->top_count = shown.top.size();
   return OkStatus();
 }
 
+void CloseRequest(Serving::Lock& lock, RequestState* request) {
+  LetGo(lock, request);
+  if (request->finish == CELLM_FINISH_NONE) FinishReply(request, CELLM_FINISH_CANCELLED);
+}
+
 RequestState::~RequestState() {
-  if (session != nullptr && session->open_request == this) {
-    FinishReply(this, CELLM_FINISH_CANCELLED);
-  }
+  if (session == nullptr || (id == 0 && finish != CELLM_FINISH_NONE)) return;
+  Serving::Lock lock = session->engine->serving->Acquire();
+  CloseRequest(lock, this);
 }
 
 void FillMemory(const EngineState& engine, cellm_memory* memory) {
@@ -374,8 +477,16 @@ void FillReceipt(const RequestState& request, cellm_receipt* receipt) {
   receipt->reused_tokens = request.reused_tokens;
   receipt->generated_tokens = request.reply.size();
   receipt->seed = request.sampler->seed();
-  receipt->prompt_ns = static_cast<uint64_t>(request.prompt_end_ns - request.prompt_begin_ns);
-  const uint64_t evaluated = request.prompt_tokens - request.reused_tokens;
+  if (request.prompt_end_ns > 0) {
+    receipt->prompt_ns = static_cast<uint64_t>(request.prompt_end_ns - request.prompt_begin_ns);
+  }
+  const uint64_t evaluated =
+      request.prompt_tokens - std::min(request.reused_tokens, request.prompt_tokens);
+  receipt->preemptions = request.preemptions;
+  receipt->forgotten_tokens = request.forgotten_tokens;
+  if (request.prompt_begin_ns > 0) {
+    receipt->queue_ns = static_cast<uint64_t>(request.prompt_begin_ns - request.submit_ns);
+  }
   if (receipt->prompt_ns > 0) {
     receipt->prompt_tokens_per_second =
         static_cast<double>(evaluated) * 1e9 / static_cast<double>(receipt->prompt_ns);

@@ -3,18 +3,19 @@
 
 // One reply: from a prompt of ids to the last token.
 //
-//   submit: which ids, what of them the session already holds    (StartRequest)
-//   first Next(): evaluates the rest of the prompt in chunks
-//   each Next(): samples a token, turns it into text, decides whether it was the last
+//   driving thread     Choose(): samples, turns the token into text, decides whether it is the last
+//   under the lock     Publish(): what was chosen goes to the queue
+//   the owner          NextToken(): takes from the queue; only now the token belongs to the session
 //
-// The session's ids are those that are known; the engine's position says how many of them are
-// evaluated. A chosen token becomes known at once and is evaluated by the Next() after it, so the
-// last token of a reply is never evaluated for nothing.
+// So a step may run a few tokens ahead of a slow owner, and what the owner never saw was never
+// said. The last token of a reply is not evaluated before the next request needs it.
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/status.h"
@@ -42,28 +43,53 @@ struct RequestSettings {
   void* progress_user = nullptr;
 };
 
+// One chosen token on its way to the owner.
+struct Shown {
+  int32_t id = -1;
+  std::string text;  // to be shown
+  std::string raw;   // as it came, before stop strings cut it
+  bool special = false;
+  int32_t finish = CELLM_FINISH_NONE;
+  bool overflows = false;  // the context is full and the session's policy is to forget
+  float logprob = 0;
+  std::vector<cellm_logprob> top;
+  int64_t chosen_ns = 0;
+};
+
 struct RequestState {
   std::shared_ptr<SessionState> session;
   RequestSettings settings;
+  bool is_chat = false;
+  std::atomic<bool> cancelled{false};
+
+  // Of the driving thread.
   std::unique_ptr<sample::Sampler> sampler;
   sample::StopMatcher stops;
   sample::StopIds end_ids;
   std::unique_ptr<tokenizer::StreamDecoder> decoder;  // null: ids only
-  bool is_chat = false;
-
-  size_t prompt_tokens = 0;
-  size_t reused_tokens = 0;
-  std::vector<int32_t> reply;
-  std::string reply_text;  // as it came, before stop strings cut it
-  bool reply_has_special = false;
-  std::string visible;  // of the current token
   std::vector<sample::Candidate> scratch;
   std::vector<sample::TokenLogProb> top;
-  std::vector<cellm_logprob> top_out;
+  size_t chosen = 0;          // tokens of the reply
+  size_t context_used = 0;    // of the context, by prompt and reply
+  std::vector<Shown> staged;  // chosen in this step
 
-  std::atomic<bool> cancelled{false};
-  bool prompt_done = false;
-  int32_t finish = CELLM_FINISH_NONE;
+  // Guarded by the lock.
+  uint64_t id = 0;  // of engine->serving; 0: closed
+  std::deque<Shown> queue;
+  Status failure;
+  bool in_callback = false;  // the owner is in cellm_request_run's callback
+  std::thread::id callback_thread;
+  bool waited_for = false;             // a thread is in NextToken()
+  int32_t finish = CELLM_FINISH_NONE;  // set when the last token was taken
+  Shown current;                       // what the owner looks at
+  std::vector<int32_t> reply;
+  std::string reply_text;
+  bool reply_has_special = false;
+  size_t prompt_tokens = 0;
+  size_t reused_tokens = 0;
+  size_t forgotten_tokens = 0;
+  uint64_t preemptions = 0;
+  int32_t progress_shown = 0;
   int64_t submit_ns = 0, prompt_begin_ns = 0, prompt_end_ns = 0, first_ns = 0, last_ns = 0;
 
   // A reply that nobody finished still belongs to the session.
@@ -85,17 +111,22 @@ struct Prompt {
   std::vector<int32_t> end_ids;
 };
 
-// Winds the session back to what it shares with the prompt and makes the request.
+// Makes the request and hands it to the scheduler.
 //   OutOfRange       longer than the context; *details has needed and available
 //   InvalidArgument  empty, an id outside the vocabulary      Busy  a request is open
-//   OutOfMemory      pages or sampler memory
-Result<std::unique_ptr<RequestState>> StartRequest(const std::shared_ptr<SessionState>& session,
+//   OutOfMemory      the budget can never hold it
+Result<std::shared_ptr<RequestState>> StartRequest(Serving::Lock& lock,
+                                                   const std::shared_ptr<SessionState>& session,
                                                    Prompt prompt, RequestSettings settings,
                                                    ErrorDetails* details);
 
-// The next token. Requires finish == NONE. On failure the request is finished with ERROR and the
-// session stays usable.
-Status NextToken(RequestState* request, cellm_token* out);
+// The next token, computing while there is none. Requires finish == NONE. On failure the request is
+// finished with ERROR and the session stays usable. With `wait` false *ready says whether there was
+// one.
+Status NextToken(Serving::Lock& lock, RequestState* request, bool wait, cellm_token* out,
+                 bool* ready);
+// Ends it if it has not ended and lets go of the engine. The receipt stays.
+void CloseRequest(Serving::Lock& lock, RequestState* request);
 
 void FillReceipt(const RequestState& request, cellm_receipt* receipt);
 void FillMemory(const EngineState& engine, cellm_memory* memory);

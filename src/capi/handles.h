@@ -1,10 +1,9 @@
 #ifndef CELLM_SRC_CAPI_HANDLES_H_
 #define CELLM_SRC_CAPI_HANDLES_H_
 
-// What the opaque handles hold.
+// What the opaque handles stand for.
 //
-// Every handle owns a shared part, and the parts keep what they depend on alive, so that handles
-// may be closed in any order:
+// The parts keep what they depend on alive, so that handles may be closed in any order:
 //
 //   Request --> Session --> EngineState --> ModelState
 //
@@ -19,9 +18,11 @@
 #include "base/allocator.h"
 #include "base/log.h"
 #include "capi/chat_template.h"
+#include "capi/handle_table.h"
 #include "capi/transcript.h"
 #include "cellm/cellm.h"
 #include "engine/engine.h"
+#include "engine/serving.h"
 #include "format/model_file.h"
 #include "sample/sampler.h"
 #include "sample/stop.h"
@@ -100,34 +101,54 @@ struct EngineState {
   std::shared_ptr<Budget> memory;
   std::shared_ptr<BoundWeights> weights;
   std::unique_ptr<Engine> engine;
+  std::unique_ptr<Serving> serving;  // its lock guards the sessions and requests of the engine
   uint32_t chunk_tokens = 0;
-  sample::StopIds end_ids;  // what the file says ends a text
+  bool private_pasts = false;   // no session sees another's pasts
+  sample::StopIds end_ids;      // what the file says ends a text
+  uint64_t next_share_key = 1;  // of private sessions
 };
 
 struct RequestState;
 
+// What the sessions of one share key have in common: a session and its forks.
+struct PrivatePasts {
+  std::shared_ptr<EngineState> engine;
+  uint64_t share_key = 0;
+  ~PrivatePasts();
+};
+
+// Guarded by the lock of engine->serving.
 struct SessionState {
   std::shared_ptr<EngineState> engine;
   uint32_t flags = 0;
-  bool has_sequence = false;
-  SequenceId sequence;
-  int32_t planned_tokens = 0;  // of the sequence
-  Transcript transcript;       // ids beyond the sequence's position are known but not evaluated
+  LatencyClass latency_class = LatencyClass::kInteractive;
+  uint32_t weight = 1;
+  int64_t token_interval_ns = 0;
+  int32_t overflow = 0;                       // CELLM_OVERFLOW_...
+  uint32_t keep_tokens = 0;                   // by _SHIFT; 0: the first message
+  uint64_t share_key = 0;                     // 0: shares pasts with everyone
+  std::shared_ptr<PrivatePasts> share_owner;  // forgets them with the last session of the key
+  int32_t planned_tokens = 0;                 // 0: no request yet
+  Transcript transcript;
   RequestState* open_request = nullptr;
-
-  ~SessionState();
 };
+
+// The objects behind the handles. Null for a handle that was closed or never was one.
+std::shared_ptr<ModelState> Find(const cellm_model* model);
+std::shared_ptr<EngineState> Find(const cellm_engine* engine);
+std::shared_ptr<SessionState> Find(const cellm_session* session);
+std::shared_ptr<RequestState> Find(const cellm_request* request);
+using ModelTable = HandleTable<cellm_model, ModelState>;
+using EngineTable = HandleTable<cellm_engine, EngineState>;
+using SessionTable = HandleTable<cellm_session, SessionState>;
+using RequestTable = HandleTable<cellm_request, RequestState>;
+ModelTable& Models();
+EngineTable& Engines();
+SessionTable& Sessions();
+RequestTable& Requests();
+// The InvalidArgument for a handle that Find() does not know. what: "model", ...
+Status NotOpen(const char* what, const void* handle);
 
 }  // namespace cellm::capi
-
-struct cellm_model {
-  std::shared_ptr<cellm::capi::ModelState> state;
-};
-struct cellm_engine {
-  std::shared_ptr<cellm::capi::EngineState> state;
-};
-struct cellm_session {
-  std::shared_ptr<cellm::capi::SessionState> state;
-};
 
 #endif  // CELLM_SRC_CAPI_HANDLES_H_

@@ -403,38 +403,43 @@ cellm_status cellm_model_open(const char* path, size_t path_bytes,
   if (known.log != nullptr) state->log = {ForwardLog, &state->log_target};
   status = OpenInto(state.get(), open);
   if (!status.ok()) return Report(status, error);
-  *out = new cellm_model{std::move(state)};
+  cellm_model* const handle = Models().Open(std::move(state));
+  if (handle == nullptr) return Report(cellm::Busy("too many models are open"), error);
+  *out = handle;
   return CELLM_OK;
 }
 
-void cellm_model_close(cellm_model* model) { delete model; }
+void cellm_model_close(cellm_model* model) { (void)Models().Close(model); }
 
 cellm_status cellm_model_get_info(const cellm_model* model, cellm_model_info* info,
                                   cellm_error* error) {
-  if (model == nullptr) return Report(InvalidArgument("model is null"), error);
+  const std::shared_ptr<ModelState> state = Find(model);
+  if (state == nullptr) return Report(NotOpen("model", model), error);
   cellm_model_info filled;
   {
-    const std::lock_guard<std::mutex> lock(model->state->mutex);
-    FillInfo(*model->state, &filled);
+    const std::lock_guard<std::mutex> lock(state->mutex);
+    FillInfo(*state, &filled);
   }
   return Report(WriteSized(filled, "info", info), error);
 }
 
 cellm_status cellm_model_get_info_json(const cellm_model* model, char* buffer, size_t capacity,
                                        size_t* bytes, cellm_error* error) {
-  if (model == nullptr) return Report(InvalidArgument("model is null"), error);
+  const std::shared_ptr<ModelState> state = Find(model);
+  if (state == nullptr) return Report(NotOpen("model", model), error);
   std::string text;
   {
-    const std::lock_guard<std::mutex> lock(model->state->mutex);
-    text = InfoJson(*model->state);
+    const std::lock_guard<std::mutex> lock(state->mutex);
+    text = InfoJson(*state);
   }
   return Report(WriteBytes(text, buffer, capacity, bytes), error);
 }
 
 cellm_status cellm_model_get_sampling(const cellm_model* model, cellm_sampling* sampling,
                                       cellm_error* error) {
-  if (model == nullptr) return Report(InvalidArgument("model is null"), error);
-  const cellm::sample::SamplingOptions& from = model->state->sampling;
+  const std::shared_ptr<ModelState> state = Find(model);
+  if (state == nullptr) return Report(NotOpen("model", model), error);
+  const cellm::sample::SamplingOptions& from = state->sampling;
   cellm_sampling filled = CELLM_SAMPLING_INIT;
   filled.given = CELLM_SAMPLING_SEED - 1;  // every bit below it
   filled.temperature = from.temperature;

@@ -8,18 +8,34 @@
 #include "capi/generation.h"
 #include "capi/handles.h"
 
-struct cellm_request {
-  std::unique_ptr<cellm::capi::RequestState> state;
-};
-
 namespace cellm::capi {
 namespace {
 
 Status ReadSessionOptions(const cellm_session_options* given, cellm_session_options* out) {
   CELLM_RETURN_IF_ERROR(ReadSized(given, "session options", out));
-  if ((out->flags & ~CELLM_SESSION_PLAN_FIRST_REQUEST) != 0) {
+  if ((out->flags & ~(CELLM_SESSION_PLAN_FIRST_REQUEST | CELLM_SESSION_PRIVATE)) != 0) {
     return Unsupported("session options: unknown flags 0x%x", out->flags);
   }
+  if (out->overflow < CELLM_OVERFLOW_STOP || out->overflow > CELLM_OVERFLOW_SLIDE) {
+    return InvalidArgument("overflow is %d, which is no CELLM_OVERFLOW_ constant", out->overflow);
+  }
+  if (out->keep_tokens > static_cast<uint32_t>(limits::kMaxContext)) {
+    return InvalidArgument("keep_tokens is %u; no context is longer than %d", out->keep_tokens,
+                           limits::kMaxContext);
+  }
+  return OkStatus();
+}
+
+// InvalidArgument: not a class, or a weight or deadline out of bounds.
+Status SetClass(SessionState* session, int32_t latency_class, uint32_t weight, uint32_t token_ms) {
+  if (latency_class != CELLM_CLASS_INTERACTIVE && latency_class != CELLM_CLASS_BACKGROUND) {
+    return InvalidArgument("latency_class is %d, which is no CELLM_CLASS_ constant", latency_class);
+  }
+  if (weight > 1000) return InvalidArgument("weight is %u; at most 1000 is taken", weight);
+  session->latency_class = latency_class == CELLM_CLASS_BACKGROUND ? LatencyClass::kBackground
+                                                                   : LatencyClass::kInteractive;
+  session->weight = weight == 0 ? 1 : weight;
+  session->token_interval_ns = int64_t{token_ms} * 1'000'000;
   return OkStatus();
 }
 
@@ -28,21 +44,35 @@ ErrorDetails WithMemory(const Status& status, ErrorDetails details) {
   return details;
 }
 
+using SubmitResult = Result<std::shared_ptr<RequestState>>;
+
 // The common end of the submit functions.
-Result<std::unique_ptr<RequestState>> Submit(cellm_session* session, Prompt prompt,
-                                             const cellm_request_options* options,
-                                             ErrorDetails* details) {
-  const std::shared_ptr<SessionState>& state = session->state;
+SubmitResult Submit(Serving::Lock& lock, const std::shared_ptr<SessionState>& session,
+                    Prompt prompt, const cellm_request_options* options, ErrorDetails* details) {
   RequestSettings settings;
-  CELLM_RETURN_IF_ERROR(ReadRequestOptions(
-      options, *state->engine->model, state->engine->weights->model->info.vocab_size, &settings));
-  return StartRequest(state, std::move(prompt), std::move(settings), details);
+  CELLM_RETURN_IF_ERROR(ReadRequestOptions(options, *session->engine->model,
+                                           session->engine->weights->model->info.vocab_size,
+                                           &settings));
+  return StartRequest(lock, session, std::move(prompt), std::move(settings), details);
 }
 
-cellm_status Deliver(Result<std::unique_ptr<RequestState>> request, const ErrorDetails& details,
-                     cellm_request** out, cellm_error* error) {
+// Runs `submit(lock, session, details)` under the lock and hands the request out.
+template <typename SubmitOne>
+cellm_status SubmitAndDeliver(cellm_session* session, cellm_request** out, cellm_error* error,
+                              const SubmitOne& submit) {
+  const std::shared_ptr<SessionState> state = Find(session);
+  if (state == nullptr) return Report(NotOpen("session", session), error);
+  if (out == nullptr) return Report(InvalidArgument("out is null"), error);
+  ErrorDetails details;
+  SubmitResult request = InvalidArgument("nothing was submitted");
+  {
+    Serving::Lock lock = state->engine->serving->Acquire();
+    request = submit(lock, state, &details);
+  }
   if (!request.ok()) return Report(request.status(), error, WithMemory(request.status(), details));
-  *out = new cellm_request{std::move(request).value()};
+  cellm_request* const handle = Requests().Open(std::move(request).value());
+  if (handle == nullptr) return Report(Busy("too many requests are open"), error);
+  *out = handle;
   return CELLM_OK;
 }
 
@@ -53,51 +83,49 @@ Prompt Continue(const SessionState& session) {
   return prompt;
 }
 
-Result<std::unique_ptr<RequestState>> SubmitText(cellm_session* session, const char* text,
-                                                 size_t text_bytes,
-                                                 const cellm_request_options* options,
-                                                 ErrorDetails* details) {
+SubmitResult SubmitText(Serving::Lock& lock, const std::shared_ptr<SessionState>& session,
+                        const char* text, size_t text_bytes, const cellm_request_options* options,
+                        ErrorDetails* details) {
   std::string_view view;
   CELLM_RETURN_IF_ERROR(ReadText(text, text_bytes, "text", &view));
-  if (session->state->engine->model->tokenizer == nullptr) {
+  if (session->engine->model->tokenizer == nullptr) {
     return NotFound("%s has no tokenizer: give one, or use token ids",
-                    session->state->engine->model->path.c_str());
+                    session->engine->model->path.c_str());
   }
   cellm_request_options known;
   CELLM_RETURN_IF_ERROR(ReadSized(options, "request options", &known));
-  Prompt prompt = Continue(*session->state);
+  Prompt prompt = Continue(*session);
   tokenizer::EncodeOptions encode;
   encode.parse_special = (known.flags & CELLM_REQUEST_PARSE_SPECIAL) != 0;
   encode.add_special = prompt.ids.empty() && (known.flags & CELLM_REQUEST_NO_SPECIAL) == 0;
   CELLM_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                         session->state->engine->model->tokenizer->Encode(view, encode));
+                         session->engine->model->tokenizer->Encode(view, encode));
   if (ids.empty()) {
     return InvalidArgument("the prompt is empty and the model has no token to begin with");
   }
   prompt.ids.insert(prompt.ids.end(), ids.begin(), ids.end());
-  return Submit(session, std::move(prompt), options, details);
+  return Submit(lock, session, std::move(prompt), options, details);
 }
 
-Result<std::unique_ptr<RequestState>> SubmitTokens(cellm_session* session, const int32_t* ids,
-                                                   size_t count,
-                                                   const cellm_request_options* options,
-                                                   ErrorDetails* details) {
+SubmitResult SubmitTokens(Serving::Lock& lock, const std::shared_ptr<SessionState>& session,
+                          const int32_t* ids, size_t count, const cellm_request_options* options,
+                          ErrorDetails* details) {
   if (ids == nullptr || count == 0) return InvalidArgument("the prompt has no tokens");
   if (count > static_cast<size_t>(limits::kMaxContext)) {
     return OutOfRange("the prompt has %zu tokens; no context is longer than %d", count,
                       limits::kMaxContext);
   }
-  Prompt prompt = Continue(*session->state);
+  Prompt prompt = Continue(*session);
   prompt.ids.insert(prompt.ids.end(), ids, ids + count);
-  return Submit(session, std::move(prompt), options, details);
+  return Submit(lock, session, std::move(prompt), options, details);
 }
 
-Result<std::unique_ptr<RequestState>> SubmitChat(cellm_session* session, const cellm_chat* chat,
-                                                 const cellm_request_options* options,
-                                                 ErrorDetails* details) {
-  const ModelState& model = *session->state->engine->model;
+SubmitResult SubmitChat(Serving::Lock& lock, const std::shared_ptr<SessionState>& session,
+                        const cellm_chat* chat, const cellm_request_options* options,
+                        ErrorDetails* details) {
+  const ModelState& model = *session->engine->model;
   CELLM_ASSIGN_OR_RETURN(MarkedText rendering, RenderChat(model, chat, details));
-  const Transcript& transcript = session->state->transcript;
+  const Transcript& transcript = session->transcript;
   Prompt prompt;
   prompt.is_chat = true;
   prompt.mark = transcript.Match(rendering);
@@ -117,14 +145,59 @@ Result<std::unique_ptr<RequestState>> SubmitChat(cellm_session* session, const c
   }
   prompt.rendering = std::move(rendering);
   prompt.end_ids = model.chat_template.end_ids;
-  return Submit(session, std::move(prompt), options, details);
+  return Submit(lock, session, std::move(prompt), options, details);
+}
+
+cellm_status OpenSession(std::shared_ptr<SessionState> state, cellm_session** out,
+                         cellm_error* error) {
+  cellm_session* const handle = Sessions().Open(std::move(state));
+  if (handle == nullptr) return Report(Busy("too many sessions are open"), error);
+  *out = handle;
+  return CELLM_OK;
+}
+
+// cellm_request_next and _poll.
+cellm_status Advance(cellm_request* request, bool wait, cellm_token* token, int32_t* ready,
+                     cellm_error* error) {
+  const std::shared_ptr<RequestState> state = Find(request);
+  if (state == nullptr) return Report(NotOpen("request", request), error);
+  Status status = CheckSized(token, "token");
+  if (!status.ok()) return Report(status, error);
+  cellm_token filled;
+  bool got = false;
+  {
+    Serving::Lock lock = state->session->engine->serving->Acquire();
+    if (state->in_callback && state->callback_thread == std::this_thread::get_id()) {
+      status = Busy("the request is in a callback of this thread");
+    } else if (state->finish != CELLM_FINISH_NONE) {
+      status = InvalidArgument("the reply has ended (%s)", cellm_finish_name(state->finish));
+    } else if (state->waited_for) {
+      status = Busy("another thread waits for this request");
+    } else {
+      state->waited_for = true;
+      status = NextToken(lock, state.get(), wait, &filled, &got);
+      state->waited_for = false;
+    }
+  }
+  if (!status.ok()) return Report(status, error, WithMemory(status, {}));
+  if (ready != nullptr) *ready = got ? 1 : 0;
+  if (!got) return CELLM_OK;
+  return Report(WriteSized(filled, "token", token), error);
+}
+
+void SetInCallback(RequestState* request, bool in_callback) {
+  const Serving::Lock lock = request->session->engine->serving->Acquire();
+  request->in_callback = in_callback;
+  request->callback_thread = std::this_thread::get_id();
 }
 
 }  // namespace
 }  // namespace cellm::capi
 
+using cellm::Busy;
 using cellm::InvalidArgument;
 using cellm::Result;
+using cellm::Serving;
 using cellm::Status;
 using namespace cellm::capi;  // NOLINT: the C functions stand outside of namespaces
 
@@ -132,120 +205,177 @@ extern "C" {
 
 cellm_status cellm_session_open(cellm_engine* engine, const cellm_session_options* options,
                                 cellm_session** out, cellm_error* error) {
-  if (engine == nullptr || out == nullptr) {
-    return Report(InvalidArgument("cellm_session_open: engine or out is null"), error);
-  }
+  const std::shared_ptr<EngineState> engine_state = Find(engine);
+  if (engine_state == nullptr) return Report(NotOpen("engine", engine), error);
+  if (out == nullptr) return Report(InvalidArgument("cellm_session_open: out is null"), error);
   cellm_session_options known;
-  const Status status = ReadSessionOptions(options, &known);
-  if (!status.ok()) return Report(status, error);
   auto state = std::make_shared<SessionState>();
-  state->engine = engine->state;
+  state->engine = engine_state;
+  Status status = ReadSessionOptions(options, &known);
+  if (status.ok()) {
+    status = SetClass(state.get(), known.latency_class, known.weight, known.token_ms);
+  }
+  if (!status.ok()) return Report(status, error);
   state->flags = known.flags;
-  *out = new cellm_session{std::move(state)};
+  state->overflow = known.overflow;
+  state->keep_tokens = known.keep_tokens;
+  if (engine_state->private_pasts || (known.flags & CELLM_SESSION_PRIVATE) != 0) {
+    state->share_owner = std::make_shared<PrivatePasts>();
+    state->share_owner->engine = engine_state;
+    const Serving::Lock lock = engine_state->serving->Acquire();
+    state->share_key = state->share_owner->share_key = engine_state->next_share_key++;
+  }
+  return OpenSession(std::move(state), out, error);
+}
+
+void cellm_session_close(cellm_session* session) { (void)Sessions().Close(session); }
+
+cellm_status cellm_session_clear(cellm_session* session, cellm_error* error) {
+  return cellm_session_rewind(session, 0, error);
+}
+
+cellm_status cellm_session_rewind(cellm_session* session, size_t position, cellm_error* error) {
+  const std::shared_ptr<SessionState> state = Find(session);
+  if (state == nullptr) return Report(NotOpen("session", session), error);
+  const Serving::Lock lock = state->engine->serving->Acquire();
+  if (state->open_request != nullptr) {
+    return Report(Busy("the session has an open request"), error);
+  }
+  const size_t held = state->transcript.ids().size();
+  if (position > held) {
+    return Report(cellm::OutOfRange("rewind to %zu: the session has %zu tokens", position, held),
+                  error);
+  }
+  if (position == 0) {
+    state->transcript.Clear();
+    state->planned_tokens = 0;
+  } else {
+    state->transcript.Truncate(position);
+  }
   return CELLM_OK;
 }
 
-void cellm_session_close(cellm_session* session) { delete session; }
+cellm_status cellm_session_fork(cellm_session* session, cellm_session** out, cellm_error* error) {
+  const std::shared_ptr<SessionState> state = Find(session);
+  if (state == nullptr) return Report(NotOpen("session", session), error);
+  if (out == nullptr) return Report(InvalidArgument("cellm_session_fork: out is null"), error);
+  auto copy = std::make_shared<SessionState>();
+  copy->engine = state->engine;
+  {
+    const Serving::Lock lock = state->engine->serving->Acquire();
+    if (state->open_request != nullptr) {
+      return Report(Busy("the session has an open request"), error);
+    }
+    copy->flags = state->flags;
+    copy->latency_class = state->latency_class;
+    copy->weight = state->weight;
+    copy->token_interval_ns = state->token_interval_ns;
+    copy->overflow = state->overflow;
+    copy->keep_tokens = state->keep_tokens;
+    copy->share_key = state->share_key;
+    copy->share_owner = state->share_owner;
+    copy->planned_tokens = state->planned_tokens;
+    copy->transcript = state->transcript;
+  }
+  return OpenSession(std::move(copy), out, error);
+}
 
-cellm_status cellm_session_clear(cellm_session* session, cellm_error* error) {
-  if (session == nullptr) return Report(InvalidArgument("session is null"), error);
-  SessionState& state = *session->state;
-  if (state.open_request != nullptr) {
-    return Report(cellm::Busy("the session has an open request"), error);
-  }
-  if (state.has_sequence) {
-    const Status status = state.engine->engine->FreeSequence(state.sequence);
-    if (!status.ok()) return Report(status, error);
-  }
-  state.has_sequence = false;
-  state.transcript.Clear();
-  return CELLM_OK;
+cellm_status cellm_session_set_class(cellm_session* session, int32_t latency_class, uint32_t weight,
+                                     uint32_t token_ms, cellm_error* error) {
+  const std::shared_ptr<SessionState> state = Find(session);
+  if (state == nullptr) return Report(NotOpen("session", session), error);
+  const Serving::Lock lock = state->engine->serving->Acquire();
+  return Report(SetClass(state.get(), latency_class, weight, token_ms), error);
 }
 
 cellm_status cellm_session_get_tokens(const cellm_session* session, int32_t* ids, size_t capacity,
                                       size_t* count, cellm_error* error) {
-  if (session == nullptr) return Report(InvalidArgument("session is null"), error);
-  const std::vector<int32_t>& known = session->state->transcript.ids();
+  const std::shared_ptr<SessionState> state = Find(session);
+  if (state == nullptr) return Report(NotOpen("session", session), error);
+  const Serving::Lock lock = state->engine->serving->Acquire();
+  const std::vector<int32_t>& known = state->transcript.ids();
   return Report(WriteIds(known.data(), known.size(), ids, capacity, count), error);
 }
 
 cellm_status cellm_session_submit_tokens(cellm_session* session, const int32_t* ids, size_t count,
                                          const cellm_request_options* options, cellm_request** out,
                                          cellm_error* error) {
-  if (session == nullptr || out == nullptr) {
-    return Report(InvalidArgument("cellm_session_submit_tokens: session or out is null"), error);
-  }
-  ErrorDetails details;
-  Result<std::unique_ptr<RequestState>> request =
-      SubmitTokens(session, ids, count, options, &details);
-  return Deliver(std::move(request), details, out, error);
+  return SubmitAndDeliver(session, out, error,
+                          [&](Serving::Lock& lock, const auto& state, ErrorDetails* details) {
+                            return SubmitTokens(lock, state, ids, count, options, details);
+                          });
 }
 
 cellm_status cellm_session_submit_text(cellm_session* session, const char* text, size_t text_bytes,
                                        const cellm_request_options* options, cellm_request** out,
                                        cellm_error* error) {
-  if (session == nullptr || out == nullptr) {
-    return Report(InvalidArgument("cellm_session_submit_text: session or out is null"), error);
-  }
-  ErrorDetails details;
-  Result<std::unique_ptr<RequestState>> request =
-      SubmitText(session, text, text_bytes, options, &details);
-  return Deliver(std::move(request), details, out, error);
+  return SubmitAndDeliver(session, out, error,
+                          [&](Serving::Lock& lock, const auto& state, ErrorDetails* details) {
+                            return SubmitText(lock, state, text, text_bytes, options, details);
+                          });
 }
 
 cellm_status cellm_session_submit_chat(cellm_session* session, const cellm_chat* chat,
                                        const cellm_request_options* options, cellm_request** out,
                                        cellm_error* error) {
-  if (session == nullptr || chat == nullptr || out == nullptr) {
-    return Report(InvalidArgument("cellm_session_submit_chat: session, chat or out is null"),
-                  error);
-  }
-  ErrorDetails details;
-  Result<std::unique_ptr<RequestState>> request = SubmitChat(session, chat, options, &details);
-  return Deliver(std::move(request), details, out, error);
+  if (chat == nullptr) return Report(InvalidArgument("chat is null"), error);
+  return SubmitAndDeliver(session, out, error,
+                          [&](Serving::Lock& lock, const auto& state, ErrorDetails* details) {
+                            return SubmitChat(lock, state, chat, options, details);
+                          });
 }
 
 cellm_status cellm_request_next(cellm_request* request, cellm_token* token, cellm_error* error) {
-  if (request == nullptr) return Report(InvalidArgument("request is null"), error);
-  RequestState& state = *request->state;
-  if (state.finish != CELLM_FINISH_NONE) {
-    return Report(InvalidArgument("the reply has ended (%s)", cellm_finish_name(state.finish)),
-                  error);
-  }
-  cellm_token filled;
-  Status status = CheckSized(token, "token");
-  if (status.ok()) status = NextToken(&state, &filled);
-  if (!status.ok()) return Report(status, error, WithMemory(status, {}));
-  return Report(WriteSized(filled, "token", token), error);
+  return Advance(request, true, token, nullptr, error);
+}
+
+cellm_status cellm_request_poll(cellm_request* request, cellm_token* token, int32_t* ready,
+                                cellm_error* error) {
+  if (ready == nullptr) return Report(InvalidArgument("ready is null"), error);
+  return Advance(request, false, token, ready, error);
 }
 
 cellm_status cellm_request_run(cellm_request* request, cellm_token_fn callback, void* user,
                                cellm_error* error) {
-  if (request == nullptr || callback == nullptr) {
-    return Report(InvalidArgument("cellm_request_run: request or callback is null"), error);
-  }
+  const std::shared_ptr<RequestState> state = Find(request);
+  if (state == nullptr) return Report(NotOpen("request", request), error);
+  if (callback == nullptr) return Report(InvalidArgument("callback is null"), error);
   for (;;) {
     cellm_token token = CELLM_TOKEN_INIT;
     const cellm_status status = cellm_request_next(request, &token, error);
     if (status != CELLM_OK) return status;
     // Nothing to say: a prompt that was only evaluated.
     const bool empty = token.token_id < 0 && token.text_bytes == 0;
-    if (!empty && callback(&token, user) != 0) cellm_request_cancel(request);
+    if (!empty) {
+      SetInCallback(state.get(), true);
+      if (callback(&token, user) != 0) cellm_request_cancel(request);
+      SetInCallback(state.get(), false);
+    }
     if (token.finish != CELLM_FINISH_NONE) return CELLM_OK;
   }
 }
 
 void cellm_request_cancel(cellm_request* request) {
-  if (request != nullptr) request->state->cancelled.store(true, std::memory_order_relaxed);
+  const std::shared_ptr<RequestState> state = Find(request);
+  if (state != nullptr) state->cancelled.store(true, std::memory_order_relaxed);
 }
 
-void cellm_request_close(cellm_request* request) { delete request; }
+void cellm_request_close(cellm_request* request) {
+  const std::shared_ptr<RequestState> state = Requests().Close(request);
+  if (state == nullptr) return;
+  // Another thread that waits for it learns that it was cancelled; the last one cleans up.
+  state->cancelled.store(true, std::memory_order_relaxed);
+}
 
 cellm_status cellm_request_get_receipt(const cellm_request* request, cellm_receipt* receipt,
                                        cellm_error* error) {
-  if (request == nullptr) return Report(InvalidArgument("request is null"), error);
+  const std::shared_ptr<RequestState> state = Find(request);
+  if (state == nullptr) return Report(NotOpen("request", request), error);
   cellm_receipt filled;
-  FillReceipt(*request->state, &filled);
+  {
+    const Serving::Lock lock = state->session->engine->serving->Acquire();
+    FillReceipt(*state, &filled);
+  }
   if (receipt != nullptr) filled.memory.struct_size = receipt->memory.struct_size;
   return Report(WriteSized(filled, "receipt", receipt), error);
 }

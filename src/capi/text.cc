@@ -9,17 +9,19 @@
 namespace cellm::capi {
 namespace {
 
-Status CheckTokenizer(const cellm_model* model) {
-  if (model == nullptr) return InvalidArgument("model is null");
-  if (model->state->tokenizer == nullptr) {
-    return NotFound("%s has no tokenizer: give one, or use token ids", model->state->path.c_str());
+// The model behind the handle, which must have a tokenizer.
+Result<std::shared_ptr<ModelState>> WithTokenizer(const cellm_model* model) {
+  std::shared_ptr<ModelState> state = Find(model);
+  if (state == nullptr) return NotOpen("model", model);
+  if (state->tokenizer == nullptr) {
+    return NotFound("%s has no tokenizer: give one, or use token ids", state->path.c_str());
   }
-  return OkStatus();
+  return state;
 }
 
 Result<std::vector<int32_t>> Tokenize(const cellm_model* model, const char* text, size_t text_bytes,
                                       uint32_t flags) {
-  CELLM_RETURN_IF_ERROR(CheckTokenizer(model));
+  CELLM_ASSIGN_OR_RETURN(const std::shared_ptr<ModelState> state, WithTokenizer(model));
   if ((flags & ~(CELLM_TOKENIZE_ADD_SPECIAL | CELLM_TOKENIZE_PARSE_SPECIAL)) != 0) {
     return Unsupported("cellm_model_tokenize: unknown flags 0x%x", flags);
   }
@@ -28,25 +30,24 @@ Result<std::vector<int32_t>> Tokenize(const cellm_model* model, const char* text
   tokenizer::EncodeOptions options;
   options.add_special = (flags & CELLM_TOKENIZE_ADD_SPECIAL) != 0;
   options.parse_special = (flags & CELLM_TOKENIZE_PARSE_SPECIAL) != 0;
-  return model->state->tokenizer->Encode(view, options);
+  return state->tokenizer->Encode(view, options);
 }
 
 Result<std::string> Detokenize(const cellm_model* model, const int32_t* ids, size_t count,
                                uint32_t flags) {
-  CELLM_RETURN_IF_ERROR(CheckTokenizer(model));
+  CELLM_ASSIGN_OR_RETURN(const std::shared_ptr<ModelState> state, WithTokenizer(model));
   if ((flags & ~CELLM_DETOKENIZE_SKIP_SPECIAL) != 0) {
     return Unsupported("cellm_model_detokenize: unknown flags 0x%x", flags);
   }
   if (ids == nullptr && count != 0) return InvalidArgument("ids is null but has %zu ids", count);
-  return model->state->tokenizer->Decode({ids, count},
-                                         (flags & CELLM_DETOKENIZE_SKIP_SPECIAL) != 0);
+  return state->tokenizer->Decode({ids, count}, (flags & CELLM_DETOKENIZE_SKIP_SPECIAL) != 0);
 }
 
 Result<std::vector<int32_t>> TokenizeChat(const cellm_model* model, const cellm_chat* chat,
                                           ErrorDetails* details) {
-  CELLM_RETURN_IF_ERROR(CheckTokenizer(model));
-  CELLM_ASSIGN_OR_RETURN(const MarkedText text, RenderChat(*model->state, chat, details));
-  return EncodeMarked(*model->state, text, 0);
+  CELLM_ASSIGN_OR_RETURN(const std::shared_ptr<ModelState> state, WithTokenizer(model));
+  CELLM_ASSIGN_OR_RETURN(const MarkedText text, RenderChat(*state, chat, details));
+  return EncodeMarked(*state, text, 0);
 }
 
 Status CheckRenderFlags(uint32_t flags) {
@@ -82,11 +83,11 @@ cellm_status cellm_model_detokenize(const cellm_model* model, const int32_t* ids
 
 cellm_status cellm_model_render_chat(const cellm_model* model, const cellm_chat* chat, char* buffer,
                                      size_t capacity, size_t* bytes, cellm_error* error) {
-  if (model == nullptr || chat == nullptr) {
-    return Report(InvalidArgument("cellm_model_render_chat: model or chat is null"), error);
-  }
+  const std::shared_ptr<ModelState> state = Find(model);
+  if (state == nullptr) return Report(NotOpen("model", model), error);
+  if (chat == nullptr) return Report(InvalidArgument("chat is null"), error);
   ErrorDetails details;
-  const Result<MarkedText> result = RenderChat(*model->state, chat, &details);
+  const Result<MarkedText> result = RenderChat(*state, chat, &details);
   if (!result.ok()) return Report(result.status(), error, details);
   return Report(WriteBytes(result->bytes, buffer, capacity, bytes), error);
 }
@@ -107,15 +108,16 @@ cellm_status cellm_model_render_variables(const cellm_model* model, const char* 
                                           size_t* bytes, cellm_error* error) {
   std::string_view variables_text;
   std::string_view now_text;
-  Status status = CheckTokenizer(model);
-  if (status.ok()) status = model->state->template_status;
+  const Result<std::shared_ptr<ModelState>> state = WithTokenizer(model);
+  Status status = state.status();
+  if (status.ok()) status = state.value()->template_status;
   if (status.ok()) status = CheckRenderFlags(flags);
   if (status.ok()) status = ReadText(variables, variables_bytes, "variables", &variables_text);
   if (status.ok()) status = ReadText(now, now_bytes, "now", &now_text);
   if (!status.ok()) return Report(status, error);
   ErrorDetails details;
   const Result<MarkedText> result =
-      RenderFromJson(*model->state->chat_template.parsed, variables_text, now_text,
+      RenderFromJson(*state.value()->chat_template.parsed, variables_text, now_text,
                      (flags & CELLM_CHAT_CONTINUE_FINAL) != 0, &details);
   if (!result.ok()) return Report(result.status(), error, details);
   return Report(WriteBytes(result->bytes, buffer, capacity, bytes), error);

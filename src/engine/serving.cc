@@ -15,6 +15,7 @@ namespace {
 constexpr uint64_t kNoLimit = uint64_t{1} << 60;
 // A point where pasts part is worth a state of its own when it saves this many tokens.
 constexpr int32_t kWorthACheckpoint = 32;
+constexpr int64_t kFlagPollNs = 20'000'000;
 
 }  // namespace
 
@@ -172,6 +173,10 @@ std::span<const int32_t> Serving::tokens(const Lock&, uint64_t id) const {
 }
 
 void Serving::Lead(Lock& lock) {
+  if (leads_already()) {  // from within RunAlone()
+    ++nested_;
+    return;
+  }
   ++exclusive_waiters_;
   changed_.wait(lock, [this] { return !leading_; });
   --exclusive_waiters_;
@@ -180,6 +185,10 @@ void Serving::Lead(Lock& lock) {
 }
 
 void Serving::StopLeading(Lock&) {
+  if (nested_ > 0) {
+    --nested_;
+    return;
+  }
   leading_ = false;
   leader_ = std::thread::id();
   changed_.notify_all();
@@ -217,7 +226,7 @@ bool Serving::FreeSomethingAlone() {
   return FreeSomething();
 }
 
-void Serving::SetBudget(Lock& lock, uint64_t bytes) {
+Status Serving::SetBudget(Lock& lock, uint64_t bytes) {
   Lead(lock);
   if (options_.budget != nullptr) {
     options_.budget->set_limit_bytes(bytes == 0 ? UINT64_MAX : bytes);
@@ -226,10 +235,11 @@ void Serving::SetBudget(Lock& lock, uint64_t bytes) {
     engine_.cache().Trim();
   }
   StopLeading(lock);
+  return OkStatus();
 }
 
-void Serving::SetThermal(Lock&, bool background_allowed, bool interactive_allowed,
-                         int32_t tokens_per_second) {
+void Serving::SetLimits(const Lock&, bool background_allowed, bool interactive_allowed,
+                        int32_t tokens_per_second) {
   class_allowed_[static_cast<int>(LatencyClass::kInteractive)] = interactive_allowed;
   class_allowed_[static_cast<int>(LatencyClass::kBackground)] = background_allowed;
   tokens_per_second_ = tokens_per_second;
@@ -265,12 +275,10 @@ Status Serving::DriveOrWait(Lock& lock) {
   StopLeading(lock);
   if (ran) return OkStatus();
   // Nothing can run until something changes, or until heat allows more.
-  if (wake_ns_ == INT64_MAX) {
-    changed_.wait(lock);
-  } else {
-    const int64_t ns = wake_ns_ - options_.clock->NowNs();
-    if (ns > 0) changed_.wait_for(lock, std::chrono::nanoseconds(ns));
-  }
+  // Signal handlers cannot wake us: their flags are looked at now and then.
+  int64_t ns = kFlagPollNs;
+  if (wake_ns_ != INT64_MAX) ns = std::min(ns, wake_ns_ - options_.clock->NowNs());
+  if (ns > 0) changed_.wait_for(lock, std::chrono::nanoseconds(ns));
   return OkStatus();
 }
 
@@ -346,7 +354,10 @@ void Serving::BuildViews() {
 
 bool Serving::RunStep(Lock& lock) {
   for (const std::unique_ptr<Request>& request : requests_) {
-    if (request->cancel && !request->ended()) {
+    const std::atomic<bool>* const flag = request->spec.hooks.cancelled;
+    const bool cancelled =
+        request->cancel || (flag != nullptr && flag->load(std::memory_order_relaxed));
+    if (cancelled && !request->ended()) {
       End(request.get(), RequestEnd::kCancelled, OkStatus());
     }
   }

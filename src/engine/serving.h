@@ -69,6 +69,8 @@ struct Choice {
 
 struct RequestHooks {
   void* user = nullptr;
+  // Set to true at any time, by a signal handler too, it ends the request. May be null.
+  const std::atomic<bool>* cancelled = nullptr;
   // By the driving thread, not under the lock. Not called without wants_logits.
   Result<Choice> (*choose)(void* user, std::span<const float> logits) = nullptr;
   // Under the lock, after choose() and at the end: what was chosen may be shown now.
@@ -124,7 +126,7 @@ class Serving {
   // A new request; it runs while somebody drives. OutOfMemory (needed and available) when it can
   // never fit the budget, OutOfRange past the context.
   Result<uint64_t> Submit(const Lock& lock, RequestSpec spec);
-  // The request stops within the step under way; its past is kept.
+  // The request stops within the step under way; its past is kept. As does hooks.cancelled.
   void Cancel(const Lock& lock, uint64_t id);
   // At most this many further tokens are chosen before it waits for more.
   void AllowTokens(const Lock& lock, uint64_t id, int32_t count);
@@ -156,9 +158,9 @@ class Serving {
   bool FreeSomethingAlone();
 
   // Takes effect before the next step, at once when nobody drives. 0: no limit.
-  void SetBudget(Lock& lock, uint64_t bytes);
-  void SetThermal(Lock& lock, bool background_allowed, bool interactive_allowed,
-                  int32_t tokens_per_second);  // 0: no cap
+  Status SetBudget(Lock& lock, uint64_t bytes);
+  void SetLimits(const Lock& lock, bool background_allowed, bool interactive_allowed,
+                 int32_t tokens_per_second);  // 0: no cap
   ServingStats stats(const Lock& lock) const;
   const CostModel& cost() const { return estimator_.model(); }
   // Aborts when requests, pasts and cache disagree. For tests, while nobody drives.
@@ -208,6 +210,7 @@ class Serving {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool leading_ = false;
+  int32_t nested_ = 0;             // calls of Lead() by who leads already
   int32_t exclusive_waiters_ = 0;  // in Lead(): they come before the next step
   std::thread::id leader_;
   std::vector<std::unique_ptr<Request>> requests_;

@@ -1,5 +1,5 @@
-// Many requests on one engine: the logits of each are those of its lone run, whatever happened to it
-// and around it.
+// Many requests on one engine: the logits of each are those of its lone run, whatever happened to
+// it and around it.
 #include "engine/serving.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ struct Greedy {
     self.chosen.push_back(Largest(row));
     return Choice{self.chosen.back(), static_cast<int32_t>(self.chosen.size()) >= self.limit};
   }
-  RequestHooks hooks() { return {this, &Greedy::Choose, nullptr}; }
+  RequestHooks hooks() { return {this, nullptr, &Greedy::Choose, nullptr}; }
 };
 
 // The same without anything around it.
@@ -99,8 +99,8 @@ void RunScenario(const std::shared_ptr<const Model>& model, uint64_t seed, Met* 
   options.chunk_rows = 24 + static_cast<int32_t>(rng.NextBelow(60));
   options.logit_rows = 1 + static_cast<int32_t>(rng.NextBelow(6));
   options.max_sequences = 2 + static_cast<int32_t>(rng.NextBelow(6));
-  const int64_t one = MostBytesPerSequence(model->info.layers, options.kv_type,
-                                           options.page_tokens, options.context_tokens);
+  const int64_t one = MostBytesPerSequence(model->info.layers, options.kv_type, options.page_tokens,
+                                           options.context_tokens);
   // From barely one sequence to room for five.
   options.cache_bytes = static_cast<uint64_t>(one) + static_cast<uint64_t>(one) * rng.NextBelow(5);
   auto created = Engine::Create(model, options);
@@ -141,9 +141,9 @@ void RunScenario(const std::shared_ptr<const Model>& model, uint64_t seed, Met* 
           RandomTokens(1 + static_cast<int32_t>(rng.NextBelow(50)), vocabulary, rng.NextU64());
       one_case.prompt.insert(one_case.prompt.end(), own.begin(), own.end());
       one_case.greedy->limit = 1 + static_cast<int32_t>(rng.NextBelow(14));
-      one_case.planned = std::min<int32_t>(
-          options.context_tokens,
-          static_cast<int32_t>(one_case.prompt.size()) + one_case.greedy->limit);
+      one_case.planned =
+          std::min<int32_t>(options.context_tokens,
+                            static_cast<int32_t>(one_case.prompt.size()) + one_case.greedy->limit);
       RequestSpec spec;
       spec.tokens = one_case.prompt;
       spec.planned_tokens = one_case.planned;
@@ -232,12 +232,13 @@ TEST_P(ServingZoo, EveryRequestIsItsLoneRun) {
   for (int32_t i = 0; i < ScenariosPerModel() && !HasFatalFailure(); ++i) {
     RunScenario(opened->shared_model(), 1000 + static_cast<uint64_t>(i), &met);
   }
-  std::printf("%lld requests: %lld finished, %lld cancelled, %lld reused a past; %lld paused, "
-              "%lld swapped, %lld dropped, %lld swaps failed\n",
-              static_cast<long long>(met.requests), static_cast<long long>(met.finished),
-              static_cast<long long>(met.cancelled), static_cast<long long>(met.reused),
-              static_cast<long long>(met.paused), static_cast<long long>(met.swapped),
-              static_cast<long long>(met.dropped), static_cast<long long>(met.swap_failures));
+  std::printf(
+      "%lld requests: %lld finished, %lld cancelled, %lld reused a past; %lld paused, "
+      "%lld swapped, %lld dropped, %lld swaps failed\n",
+      static_cast<long long>(met.requests), static_cast<long long>(met.finished),
+      static_cast<long long>(met.cancelled), static_cast<long long>(met.reused),
+      static_cast<long long>(met.paused), static_cast<long long>(met.swapped),
+      static_cast<long long>(met.dropped), static_cast<long long>(met.swap_failures));
   if (ScenariosPerModel() < 30) return;
   // A sweep that meets none of these proves nothing about them.
   EXPECT_GT(met.cancelled, 0);

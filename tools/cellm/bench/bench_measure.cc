@@ -119,7 +119,7 @@ class Bench {
 
   Status Step(const std::vector<cellm_step_item>& items, bool logits) {
     cellm_error error = CELLM_ERROR_INIT;
-    return Check(cellm_engine_step(engine_, items.data(), items.size(), logits ? OnLogits : nullptr,
+    return Check(cellm_sequences_step(engine_, items.data(), items.size(), logits ? OnLogits : nullptr,
                                    &largest_, &error),
                  error);
   }
