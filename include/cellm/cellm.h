@@ -500,6 +500,7 @@ CELLM_API cellm_status cellm_model_get_sampling(const cellm_model* model, cellm_
 #define CELLM_REQUEST_NO_SPECIAL 8u    /* submit_text: do not add BOS and the like */
 #define CELLM_REQUEST_LOGPROBS 16u     /* report log-probabilities of the raw distribution */
 #define CELLM_REQUEST_SHOW_SPECIAL 32u /* special tokens appear in the text */
+#define CELLM_REQUEST_KEEP_NOTHING 64u /* what is evaluated is not kept for later requests */
 
 typedef struct cellm_request_options {
   uint32_t struct_size;
@@ -513,9 +514,11 @@ typedef struct cellm_request_options {
   size_t stop_id_count;
   cellm_progress_fn progress; /* of the prompt, in tokens */
   void* progress_user;
+  /* Null, or what cancels the request as soon as it is not 0. A signal handler may set it. */
+  const volatile int32_t* stop_flag;
 } cellm_request_options;
 #define CELLM_REQUEST_OPTIONS_INIT \
-  { sizeof(cellm_request_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(cellm_request_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Start a reply. The prompt is checked here and evaluated by the first _next or _run. A session has
  * one open request at a time; what the session has already evaluated of the same prompt is reused.
@@ -582,8 +585,7 @@ CELLM_API cellm_status cellm_request_poll(cellm_request* request, cellm_token* t
 CELLM_API cellm_status cellm_request_run(cellm_request* request, cellm_token_fn callback,
                                          void* user, cellm_error* error);
 /* Ends the reply within the step under way, wherever it is: waiting, in its prompt or replying. Any
- * thread (but no signal handler: return non-zero from a callback instead). The session stays
- * usable. */
+ * thread (but no signal handler: those set options.stop_flag). The session stays usable. */
 CELLM_API void cellm_request_cancel(cellm_request* request);
 CELLM_API void cellm_request_close(cellm_request* request);
 

@@ -29,7 +29,8 @@ Status ReadRequestOptions(const cellm_request_options* given, const ModelState& 
   CELLM_RETURN_IF_ERROR(ReadSized(given, "request options", &options));
   constexpr uint32_t kKnownFlags = CELLM_REQUEST_IGNORE_END | CELLM_REQUEST_PROMPT_ONLY |
                                    CELLM_REQUEST_PARSE_SPECIAL | CELLM_REQUEST_NO_SPECIAL |
-                                   CELLM_REQUEST_LOGPROBS | CELLM_REQUEST_SHOW_SPECIAL;
+                                   CELLM_REQUEST_LOGPROBS | CELLM_REQUEST_SHOW_SPECIAL |
+                                   CELLM_REQUEST_KEEP_NOTHING;
   if ((options.flags & ~kKnownFlags) != 0) {
     return Unsupported("request options: unknown flags 0x%x", options.flags & ~kKnownFlags);
   }
@@ -67,6 +68,7 @@ Status ReadRequestOptions(const cellm_request_options* given, const ModelState& 
   out->top_logprobs = options.top_logprobs;
   out->progress = options.progress;
   out->progress_user = options.progress_user;
+  out->stop_flag = options.stop_flag;
   return OkStatus();
 }
 
@@ -188,6 +190,8 @@ Result<Choice> Choose(void* user, std::span<const float> row) {
   return ChooseToken(static_cast<RequestState*>(user), row);
 }
 
+bool IsCancelled(void* user) { return static_cast<RequestState*>(user)->cancelled(); }
+
 // Under the lock: what was chosen goes to the owner; an end that nobody chose too.
 void Publish(void* user) {
   RequestState& request = *static_cast<RequestState*>(user);
@@ -249,7 +253,8 @@ Status Hand(Serving::Lock& lock, RequestState* request, std::vector<int32_t> ids
   spec.weight = session.weight;
   spec.token_interval_ns = session.token_interval_ns;
   spec.share_key = session.share_key;
-  spec.hooks = {request, &request->cancelled, &Choose, &Publish};
+  spec.keep_past = (request->settings.flags & CELLM_REQUEST_KEEP_NOTHING) == 0;
+  spec.hooks = {request, &IsCancelled, &Choose, &Publish};
   CELLM_ASSIGN_OR_RETURN(request->id, engine.serving->Submit(lock, std::move(spec)));
   return OkStatus();
 }
@@ -387,7 +392,7 @@ Status NextToken(Serving::Lock& lock, RequestState* request, bool wait, cellm_to
   serving.AllowTokens(lock, request->id, kTokensAhead);
   const bool reports = request->settings.progress != nullptr;
   const auto something = [&] {
-    if (!request->queue.empty()) return true;
+    if (!request->queue.empty() || request->cancelled()) return true;
     const RequestProgress& progress = serving.progress(lock, request->id);
     return progress.end != RequestEnd::kNone ||
            (reports && progress.evaluated > request->progress_shown &&
@@ -401,7 +406,7 @@ Status NextToken(Serving::Lock& lock, RequestState* request, bool wait, cellm_to
       return OkStatus();
     }
     const RequestProgress progress = serving.progress(lock, request->id);
-    const bool cancelled = request->cancelled.load(std::memory_order_relaxed);
+    const bool cancelled = request->cancelled();
     if (reports && !cancelled && progress.evaluated > request->progress_shown &&
         request->progress_shown < progress.prompt_tokens) {
       request->progress_shown = progress.evaluated;
@@ -411,7 +416,7 @@ Status NextToken(Serving::Lock& lock, RequestState* request, bool wait, cellm_to
                                                    static_cast<uint64_t>(progress.prompt_tokens),
                                                    request->settings.progress_user) != 0;
       lock.lock();
-      if (stop) request->cancelled.store(true, std::memory_order_relaxed);
+      if (stop) request->cancel.store(true, std::memory_order_relaxed);
       continue;
     }
     // What was computed ahead when the owner said stop was never said.

@@ -41,6 +41,7 @@ struct RequestSettings {
   std::vector<int32_t> stop_ids;
   cellm_progress_fn progress = nullptr;
   void* progress_user = nullptr;
+  const volatile int32_t* stop_flag = nullptr;
 };
 
 // One chosen token on its way to the owner.
@@ -60,7 +61,11 @@ struct RequestState {
   std::shared_ptr<SessionState> session;
   RequestSettings settings;
   bool is_chat = false;
-  std::atomic<bool> cancelled{false};
+  std::atomic<bool> cancel{false};
+  bool cancelled() const {
+    return cancel.load(std::memory_order_relaxed) ||
+           (settings.stop_flag != nullptr && *settings.stop_flag != 0);
+  }
 
   // Of the driving thread.
   std::unique_ptr<sample::Sampler> sampler;

@@ -357,14 +357,14 @@ cellm_status cellm_request_run(cellm_request* request, cellm_token_fn callback, 
 
 void cellm_request_cancel(cellm_request* request) {
   const std::shared_ptr<RequestState> state = Find(request);
-  if (state != nullptr) state->cancelled.store(true, std::memory_order_relaxed);
+  if (state != nullptr) state->cancel.store(true, std::memory_order_relaxed);
 }
 
 void cellm_request_close(cellm_request* request) {
   const std::shared_ptr<RequestState> state = Requests().Close(request);
   if (state == nullptr) return;
   // Another thread that waits for it learns that it was cancelled; the last one cleans up.
-  state->cancelled.store(true, std::memory_order_relaxed);
+  state->cancel.store(true, std::memory_order_relaxed);
 }
 
 cellm_status cellm_request_get_receipt(const cellm_request* request, cellm_receipt* receipt,

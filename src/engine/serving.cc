@@ -354,10 +354,9 @@ void Serving::BuildViews() {
 
 bool Serving::RunStep(Lock& lock) {
   for (const std::unique_ptr<Request>& request : requests_) {
-    const std::atomic<bool>* const flag = request->spec.hooks.cancelled;
-    const bool cancelled =
-        request->cancel || (flag != nullptr && flag->load(std::memory_order_relaxed));
-    if (cancelled && !request->ended()) {
+    if (request->ended()) continue;
+    const RequestHooks& hooks = request->spec.hooks;
+    if (request->cancel || (hooks.cancelled != nullptr && hooks.cancelled(hooks.user))) {
       End(request.get(), RequestEnd::kCancelled, OkStatus());
     }
   }

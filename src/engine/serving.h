@@ -24,7 +24,6 @@
 //      or written to the swap file            5. new requests that can never fit are refused
 //   3. swapping, where it is cheaper than computing
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -69,8 +68,8 @@ struct Choice {
 
 struct RequestHooks {
   void* user = nullptr;
-  // Set to true at any time, by a signal handler too, it ends the request. May be null.
-  const std::atomic<bool>* cancelled = nullptr;
+  // Asked before each step, under the lock: true ends the request. May be null.
+  bool (*cancelled)(void* user) = nullptr;
   // By the driving thread, not under the lock. Not called without wants_logits.
   Result<Choice> (*choose)(void* user, std::span<const float> logits) = nullptr;
   // Under the lock, after choose() and at the end: what was chosen may be shown now.

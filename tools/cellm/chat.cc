@@ -62,7 +62,9 @@ int32_t OnToken(const cellm_token* token, void* user) {
 
 // One reply to the conversation as it stands; appends it. The session stays usable after an error,
 // whose message is returned.
-Status Answer(Chat* chat, cellm_session* session, const cellm_request_options& options) {
+Status Answer(Chat* chat, cellm_session* session, cellm_request_options options) {
+  const CancelOnInterrupt guard;
+  options.stop_flag = CancelOnInterrupt::flag();
   const std::string messages = MessagesJson(*chat);
   cellm_chat conversation = CELLM_CHAT_INIT;
   conversation.messages = ToText(messages);
@@ -75,11 +77,7 @@ Status Answer(Chat* chat, cellm_session* session, const cellm_request_options& o
   const RequestHandle request(pointer);
   chat->reply.clear();
   if (chat->color) Print("\x1b[36m");
-  cellm_status status = CELLM_OK;
-  {
-    const CancelOnInterrupt guard(request.get());
-    status = cellm_request_run(request.get(), OnToken, chat, &error);
-  }
+  const cellm_status status = cellm_request_run(request.get(), OnToken, chat, &error);
   if (chat->color) Print("\x1b[0m");
   Print("\n");
   std::fflush(stdout);

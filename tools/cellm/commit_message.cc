@@ -137,6 +137,7 @@ Status Write(const Arguments& arguments) {
   chat.messages = ToText(messages);
   chat.template_args = ToText(template_args);
   cellm_request_options options = CELLM_REQUEST_OPTIONS_INIT;
+  options.flags |= CELLM_REQUEST_KEEP_NOTHING;
   options.max_tokens = static_cast<uint32_t>(reply);
   options.sampling = &sampling->sampling;
   cellm_request* request_pointer = nullptr;

@@ -506,33 +506,25 @@ std::string WeightsJson(const cellm_engine* engine) {
 
 namespace {
 
-// The request that Ctrl-C cancels. cellm_request_cancel only sets a flag, so a handler may call it.
-std::atomic<cellm_request*> interrupt_target{nullptr};
-std::atomic<bool> interrupt_seen{false};
+volatile int32_t interrupt_flag = 0;
 struct sigaction previous_action;
 
-void HandleInterrupt(int) {
-  interrupt_seen.store(true);
-  cellm_request* request = interrupt_target.load();
-  if (request != nullptr) cellm_request_cancel(request);
-}
+void HandleInterrupt(int) { interrupt_flag = 1; }
 
 }  // namespace
 
-CancelOnInterrupt::CancelOnInterrupt(cellm_request* request) {
-  interrupt_seen.store(false);
-  interrupt_target.store(request);
+CancelOnInterrupt::CancelOnInterrupt() {
+  interrupt_flag = 0;
   struct sigaction action = {};
   action.sa_handler = HandleInterrupt;
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, &previous_action);
 }
 
-CancelOnInterrupt::~CancelOnInterrupt() {
-  sigaction(SIGINT, &previous_action, nullptr);
-  interrupt_target.store(nullptr);
-}
+CancelOnInterrupt::~CancelOnInterrupt() { sigaction(SIGINT, &previous_action, nullptr); }
 
-bool CancelOnInterrupt::interrupted() const { return interrupt_seen.load(); }
+bool CancelOnInterrupt::interrupted() const { return interrupt_flag != 0; }
+
+const volatile int32_t* CancelOnInterrupt::flag() { return &interrupt_flag; }
 
 }  // namespace cellm::tools

@@ -139,11 +139,13 @@ std::string WeightsJson(const cellm_engine* engine);
 // While one of these lives, Ctrl-C cancels `request` (may be null) instead of ending the program.
 class CancelOnInterrupt {
  public:
-  explicit CancelOnInterrupt(cellm_request* request);
+  CancelOnInterrupt();
   ~CancelOnInterrupt();
   CancelOnInterrupt(const CancelOnInterrupt&) = delete;
   CancelOnInterrupt& operator=(const CancelOnInterrupt&) = delete;
   bool interrupted() const;
+  // Not 0 once Ctrl-C was pressed: for cellm_request_options.stop_flag. Valid for ever.
+  static const volatile int32_t* flag();
 };
 
 }  // namespace cellm::tools

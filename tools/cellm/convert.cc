@@ -21,7 +21,7 @@ namespace {
 // stays on the disk.
 struct Watch {
   Progress progress;
-  CancelOnInterrupt interrupt{nullptr};
+  CancelOnInterrupt interrupt;
 };
 
 bool Report(void* user, uint64_t done, uint64_t total, std::string_view) {
@@ -152,7 +152,7 @@ Status Convert(const Arguments& arguments, format::ConvertOptions options) {
                            Calibrator::Run(input, arguments.Text("calibrate"),
                                            static_cast<uint64_t>(tokens), memory, quiet));
   }
-  Watch watch = {Progress("convert", quiet)};
+  Watch watch = {Progress("convert", quiet), {}};
   options.progress = {Report, &watch};
   options.check = {CheckLoads, &input};
   Result<format::ConvertReport> report =

@@ -184,6 +184,11 @@ Status Infer(const Arguments& arguments, int* exit_code) {
   Progress progress("prompt", arguments.Switch("quiet"));
   options.progress = OnProgress;
   options.progress_user = &progress;
+  options.flags |= CELLM_REQUEST_KEEP_NOTHING;
+  // Ctrl-C ends the reply at the next chunk or token; what there is of it is still printed and
+  // accounted for.
+  const CancelOnInterrupt guard;
+  options.stop_flag = CancelOnInterrupt::flag();
   CELLM_ASSIGN_OR_RETURN(const LoadedModel loaded, OpenModel(arguments, true));
   CELLM_ASSIGN_OR_RETURN(const EngineHandle engine, OpenEngine(arguments, loaded.model.get()));
   cellm_error error = CELLM_ERROR_INIT;
@@ -200,9 +205,6 @@ Status Infer(const Arguments& arguments, int* exit_code) {
   CELLM_RETURN_IF_ERROR(
       Submit(arguments, prompt, info.vocabulary, session.get(), options, &request));
 
-  // From here on Ctrl-C ends the reply at the next chunk or token; what there is of it is still
-  // printed and accounted for.
-  const CancelOnInterrupt guard(request.get());
   Note(arguments.Switch("quiet"), StrFormat("context %u tokens, %d threads, %s kernels",
                                             info.context_tokens, info.threads, info.kernels));
 

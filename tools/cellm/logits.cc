@@ -104,7 +104,7 @@ Status Write(const Arguments& arguments) {
   CELLM_RETURN_IF_ERROR(WriteHeader(*writer, ids.size(), info.vocabulary));
   Output output;
   output.writer = writer.get();
-  const CancelOnInterrupt interrupt(nullptr);
+  const CancelOnInterrupt interrupt;
   output.interrupt = &interrupt;
   const cellm_status status =
       cellm_engine_evaluate(engine.get(), lists.data(), lists.size(), OnLogits, &output, &error);
