@@ -62,7 +62,7 @@ typedef struct cellm_step_item {
 /* One pass over the weights for all items. With `logits` the last token of each item gets a row,
  * which is handed out as `list` (the item's index), `position` 0; null: no logits are computed. */
 cellm_status cellm_sequences_step(cellm_engine* engine, const cellm_step_item* items, size_t count,
-                               cellm_logits_fn logits, void* user, cellm_error* error);
+                                  cellm_logits_fn logits, void* user, cellm_error* error);
 
 /* What one token of one sequence costs by the model's shape, which is what speed is held against.
  * Of experts only as many count as a token is sent to. */

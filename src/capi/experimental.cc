@@ -90,7 +90,7 @@ cellm_status cellm_sequence_free(cellm_engine* engine, cellm_sequence sequence,
 }
 
 cellm_status cellm_sequences_step(cellm_engine* engine, const cellm_step_item* items, size_t count,
-                               cellm_logits_fn logits, void* user, cellm_error* error) {
+                                  cellm_logits_fn logits, void* user, cellm_error* error) {
   const std::shared_ptr<EngineState> state = Find(engine);
   if (state == nullptr) return Report(NotOpen("engine", engine), error);
   if (items == nullptr && count > 0) {

@@ -15,7 +15,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/status.h"
@@ -83,7 +82,7 @@ struct RequestState {
   std::deque<Shown> queue;
   Status failure;
   bool in_callback = false;  // the owner is in cellm_request_run's callback
-  std::thread::id callback_thread;
+  uint64_t callback_thread = 0;
   bool waited_for = false;             // a thread is in NextToken()
   int32_t finish = CELLM_FINISH_NONE;  // set when the last token was taken
   Shown current;                       // what the owner looks at

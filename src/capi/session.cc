@@ -7,6 +7,7 @@
 #include "capi/convert_args.h"
 #include "capi/generation.h"
 #include "capi/handles.h"
+#include "platform/thread.h"
 
 namespace cellm::capi {
 namespace {
@@ -167,7 +168,7 @@ cellm_status Advance(cellm_request* request, bool wait, cellm_token* token, int3
   bool got = false;
   {
     Serving::Lock lock = state->session->engine->serving->Acquire();
-    if (state->in_callback && state->callback_thread == std::this_thread::get_id()) {
+    if (state->in_callback && state->callback_thread == platform::CurrentThread()) {
       status = Busy("the request is in a callback of this thread");
     } else if (state->finish != CELLM_FINISH_NONE) {
       status = InvalidArgument("the reply has ended (%s)", cellm_finish_name(state->finish));
@@ -188,7 +189,7 @@ cellm_status Advance(cellm_request* request, bool wait, cellm_token* token, int3
 void SetInCallback(RequestState* request, bool in_callback) {
   const Serving::Lock lock = request->session->engine->serving->Acquire();
   request->in_callback = in_callback;
-  request->callback_thread = std::this_thread::get_id();
+  request->callback_thread = platform::CurrentThread();
 }
 
 }  // namespace

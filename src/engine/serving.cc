@@ -1,7 +1,6 @@
 #include "engine/serving.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -181,7 +180,7 @@ void Serving::Lead(Lock& lock) {
   changed_.wait(lock, [this] { return !leading_; });
   --exclusive_waiters_;
   leading_ = true;
-  leader_ = std::this_thread::get_id();
+  leader_ = platform::CurrentThread();
 }
 
 void Serving::StopLeading(Lock&) {
@@ -190,7 +189,7 @@ void Serving::StopLeading(Lock&) {
     return;
   }
   leading_ = false;
-  leader_ = std::thread::id();
+  leader_ = 0;
   changed_.notify_all();
 }
 
@@ -208,16 +207,6 @@ void Serving::ForgetPasts(Lock& lock, uint64_t share_key) {
   pasts_.Forget(share_key);
   engine_.cache().Trim();
   StopLeading(lock);
-}
-
-Status Serving::RunAlone(Lock& lock, const std::function<Status()>& run) {
-  if (leads_already()) return Busy("the engine is in use by the caller of this function");
-  Lead(lock);
-  lock.unlock();
-  const Status status = run();
-  lock.lock();
-  StopLeading(lock);
-  return status;
 }
 
 bool Serving::FreeSomethingAlone() {
@@ -270,7 +259,7 @@ Status Serving::DriveOrWait(Lock& lock) {
     return OkStatus();
   }
   leading_ = true;
-  leader_ = std::this_thread::get_id();
+  leader_ = platform::CurrentThread();
   const bool ran = RunStep(lock);
   StopLeading(lock);
   if (ran) return OkStatus();
@@ -278,7 +267,7 @@ Status Serving::DriveOrWait(Lock& lock) {
   // Signal handlers cannot wake us: their flags are looked at now and then.
   int64_t ns = kFlagPollNs;
   if (wake_ns_ != INT64_MAX) ns = std::min(ns, wake_ns_ - options_.clock->NowNs());
-  if (ns > 0) changed_.wait_for(lock, std::chrono::nanoseconds(ns));
+  if (ns > 0) platform::WaitFor(changed_, lock, ns);
   return OkStatus();
 }
 

@@ -26,11 +26,9 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "base/allocator.h"
@@ -41,6 +39,7 @@
 #include "engine/past_store.h"
 #include "engine/scheduler.h"
 #include "engine/swap_file.h"
+#include "platform/thread.h"
 
 namespace cellm {
 
@@ -151,7 +150,16 @@ class Serving {
 
   // The engine for the caller alone, between steps and without the lock: for work that is no
   // request. Busy as above, else what `run` returns.
-  Status RunAlone(Lock& lock, const std::function<Status()>& run);
+  template <typename Run>
+  Status RunAlone(Lock& lock, const Run& run) {
+    if (leads_already()) return Busy("the engine is in use by the caller of this function");
+    Lead(lock);
+    lock.unlock();
+    const Status status = run();
+    lock.lock();
+    StopLeading(lock);
+    return status;
+  }
   // From within `run`, when the engine said OutOfMemory or Busy: takes memory from a past or a
   // request. False when there is none.
   bool FreeSomethingAlone();
@@ -169,7 +177,7 @@ class Serving {
   struct Request;
 
   Request* Find(uint64_t id) const;
-  bool leads_already() const { return leading_ && leader_ == std::this_thread::get_id(); }
+  bool leads_already() const { return leading_ && leader_ == platform::CurrentThread(); }
   // To be the only one to touch the engine: waits for the step under way.
   void Lead(Lock& lock);
   void StopLeading(Lock& lock);
@@ -211,7 +219,7 @@ class Serving {
   bool leading_ = false;
   int32_t nested_ = 0;             // calls of Lead() by who leads already
   int32_t exclusive_waiters_ = 0;  // in Lead(): they come before the next step
-  std::thread::id leader_;
+  uint64_t leader_ = 0;            // the thread
   std::vector<std::unique_ptr<Request>> requests_;
   uint64_t next_id_ = 1;
   int64_t wake_ns_ = 0;  // after an empty plan: when to plan again

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -67,5 +68,15 @@ void Thread::Join() {
 }
 
 void FailThreadStartForTest(int32_t nth) { starts_until_failure.store(nth); }
+
+uint64_t CurrentThread() {
+  // The address of something that each thread has for itself.
+  static thread_local char mine;
+  return reinterpret_cast<uintptr_t>(&mine);
+}
+
+void WaitFor(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, int64_t ns) {
+  condition.wait_for(lock, std::chrono::nanoseconds(ns));
+}
 
 }  // namespace cellm::platform

@@ -3,7 +3,9 @@
 
 // A thread whose creation can fail with a Status (std::thread would end the process).
 
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 
 #include "base/status.h"
 
@@ -26,6 +28,12 @@ class Thread {
   uint64_t handle_ = 0;
   bool running_ = false;
 };
+
+// A number for the calling thread, unlike that of any other thread that runs; never 0.
+uint64_t CurrentThread();
+
+// Waits on `condition` for at most `ns` nanoseconds; returns early when notified, or for no reason.
+void WaitFor(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, int64_t ns);
 
 // For tests: the n-th Start() of this process from now on fails (0: none does).
 void FailThreadStartForTest(int32_t nth);

@@ -119,8 +119,8 @@ class Bench {
 
   Status Step(const std::vector<cellm_step_item>& items, bool logits) {
     cellm_error error = CELLM_ERROR_INIT;
-    return Check(cellm_sequences_step(engine_, items.data(), items.size(), logits ? OnLogits : nullptr,
-                                   &largest_, &error),
+    return Check(cellm_sequences_step(engine_, items.data(), items.size(),
+                                      logits ? OnLogits : nullptr, &largest_, &error),
                  error);
   }
 
