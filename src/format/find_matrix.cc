@@ -196,14 +196,19 @@ bool FindWeight(const ModelFile& file, std::string_view base, const Tensor** wei
   // Checkpoints without a ".weight" at all ("qweight", "weight_packed").
   return TrySpellings(base, [&](const std::string& name) {
     const std::string start = name + ".";
-    const auto found = std::lower_bound(
+    auto found = std::lower_bound(
         file.tensors.begin(), file.tensors.end(), start,
         [](const Tensor& tensor, const std::string& wanted) { return tensor.name < wanted; });
     *stem = name;
-    if (found == file.tensors.end() || !found->name.starts_with(start)) return false;
-    const std::string_view rest = std::string_view(found->name).substr(start.size());
-    return rest == "qweight" || rest == "g_idx" || rest == "qzeros" || rest == "weight_packed" ||
-           rest == "scales" || rest.starts_with("weight_");
+    // A bias may come before them.
+    for (; found != file.tensors.end() && found->name.starts_with(start); ++found) {
+      const std::string_view rest = std::string_view(found->name).substr(start.size());
+      if (rest == "qweight" || rest == "g_idx" || rest == "qzeros" || rest == "weight_packed" ||
+          rest == "scales" || rest.starts_with("weight_")) {
+        return true;
+      }
+    }
+    return false;
   });
 }
 

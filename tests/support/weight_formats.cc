@@ -308,8 +308,10 @@ int Reformat(const WeightFormat& format, uint64_t seed, format::ModelFile* file)
   for (format::Tensor& tensor : file->tensors) {
     const size_t rank = tensor.shape.size();
     const TensorRole role = format::RoleOf(tensor.name, rank);
-    // Packed ternary weights (four rows a byte) have their scale beside them.
+    // Packed ternary weights (four rows a byte) have their scale beside them, and a configuration
+    // that says so: what GPTQ and its like hold, it contradicts.
     const bool ternary = tensor.format == Format::kU8;
+    if (ternary && (format.format == Format::kGptq || format.format == Format::kAwq)) return 0;
     const bool floats = IsDenseFloat(tensor.format);
     if (tensor.name.ends_with(".weight_scale")) continue;
     if ((!floats && !ternary) || role == TensorRole::kKept || (rank != 2 && rank != 3)) {
