@@ -168,6 +168,25 @@ TEST(Import, ConventionsThatAreNotKnownAreRefusedByName) {
   EXPECT_EQ(status.code(), StatusCode::kUnsupported) << status.message();
 }
 
+// A bias sorts before the names that tell these packings.
+TEST(Import, ABiasDoesNotHideTheWeights) {
+  HandMade gptq("{}");
+  gptq.Add("w.bias", Format::kF16, {32});
+  gptq.Add("w.qweight", Format::kI32, {8, 32});
+  gptq.Add("w.scales", Format::kF16, {2, 32});
+  gptq.Add("w.qzeros", Format::kI32, {2, 4});
+  EXPECT_TRUE(HasMatrix(gptq.model, "w"));
+  EXPECT_TRUE(gptq.Find(32, 64).ok()) << gptq.Find(32, 64).message();
+  HandMade compressed("{}");
+  compressed.Add("w.bias", Format::kF16, {32});
+  compressed.Add("w.weight_packed", Format::kI32, {32, 8});
+  compressed.Add("w.weight_scale", Format::kF16, {32, 2});
+  EXPECT_TRUE(compressed.Find(32, 64).ok()) << compressed.Find(32, 64).message();
+  HandMade alone("{}");
+  alone.Add("w.bias", Format::kF16, {32});
+  EXPECT_EQ(alone.Find(32, 64).code(), StatusCode::kNotFound);
+}
+
 TEST(Import, SideTensorsOfTheWrongShapeAreCorrupt) {
   struct Side {
     const char* name;
