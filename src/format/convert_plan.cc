@@ -155,6 +155,7 @@ class Planner {
       return OkStatus();
     }
     item.kind = reordered ? Item::Kind::kRows : Item::Kind::kFloats;
+    if (reordered) ConsumeTensorScale(item);
     uint64_t count = 0;
     CELLM_CHECK(ElementCount(tensor.shape, &count), "an open file's shape overflows");
     item.plan.dtype = GetFormatInfo(item.to).name;
@@ -166,7 +167,14 @@ class Planner {
     return OkStatus();
   }
 
+  // The one factor of a whole matrix is in the values that its rows decode to.
+  void ConsumeTensorScale(const Item& item) {
+    consumed_[item.base + ".weight_scale"] = true;
+    consumed_[item.base + ".weight_scale_inv"] = true;
+  }
+
   Status PlanPacked(Item item, QuantScheme scheme) {
+    ConsumeTensorScale(item);
     const std::vector<int64_t>& shape = item.source->shape;
     const size_t rank = shape.size();
     item.kind = Item::Kind::kQuantise;
@@ -222,6 +230,7 @@ class Planner {
   }
 
   Status PlanV1(Item item, QuantScheme scheme) {
+    ConsumeTensorScale(item);
     const uint64_t rows = static_cast<uint64_t>(item.source->shape[0]);
     const int64_t cols = item.source->shape[1];
     // Old readers divide to find the group, which is right only when it divides the row.
@@ -324,6 +333,7 @@ class Planner {
       return OkStatus();
     }
     item.kind = Item::Kind::kPack;
+    ConsumeTensorScale(item);
     item.layout = *layout;
     item.plan.dtype = PackedName(*layout);
     if (!CheckedMul(uint64_t{layout->total_bytes()}, static_cast<uint64_t>(MatrixCount(tensor)),

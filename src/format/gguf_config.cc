@@ -473,6 +473,21 @@ void AddGranite(Writer& w) {
   if (shared > 0) w.json.Int("shared_intermediate_size", shared);
 }
 
+// The file has the products that the configuration's three numbers make.
+void AddMiniCpm(Writer& w) {
+  const double layers = static_cast<double>(w.shape.layers);
+  w.Float("scale_emb", w.keys.NeedFloat("embedding_scale"));
+  w.Float("scale_depth", w.keys.NeedFloat("residual_scale") * std::sqrt(layers));
+  const double logit_scale = w.keys.NeedFloat("logit_scale");
+  const double base = std::round(static_cast<double>(w.shape.hidden) / logit_scale);
+  if (!(base >= 1.0 && base <= kMaxWidth)) {
+    w.keys.Refuse(StatusCode::kUnsupported, "logit_scale", "is not hidden / dim_model_base");
+  } else {
+    w.json.Int("dim_model_base", static_cast<int64_t>(base));
+  }
+  AddRope(w);
+}
+
 void AddBitnet(Writer& w) {
   // A key that only some converters write; common readers know SiLU alone.
   w.json.Text("hidden_act", w.keys.Text("hidden_activation", "silu"));
@@ -560,6 +575,7 @@ void AddFamily(Writer& w) {
   NeedFullRotary(w);
   if (name == "lfm2" || name == "lfm2moe") return AddLfm2(w);
   if (name == "granite" || name == "granitemoe") return AddGranite(w);
+  if (name == "minicpm") return AddMiniCpm(w);
   if (name == "smollm3") return AddSmolLm3(w);
   if (name == "olmo2") return AddOlmo(w);
   if (name == "exaone4") return AddExaone4(w);

@@ -148,6 +148,7 @@ constexpr GgufArch kArchs[] = {
     {"lfm2", "lfm2", "Lfm2ForCausalLM", kLfm2Rules, false, false},
     {"lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM", kLfm2Rules, false, false},
     {"granite", "granite", "GraniteForCausalLM", {}, true, false},
+    {"minicpm", "minicpm", "MiniCPMForCausalLM", {}, true, false},
     {"granitemoe", "granitemoe", "GraniteMoeForCausalLM", kGraniteMoeRules, true, false},
     {"bitnet", "bitnet", "BitNetForCausalLM", kBitnetRules, false, false},
     {"smollm3", "smollm3", "SmolLM3ForCausalLM", {}, true, false},
