@@ -5,13 +5,18 @@
 #include <vector>
 
 #include "format/gguf.h"
+#include "support/heap_bound.h"
 #include "tensor/matrix.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace cellm;
   format::ModelFile model;
   const format::GgufPart part{"fuzz.gguf", {data, size}};
-  if (!format::LoadGguf({&part, 1}, &model).ok()) return 0;
+  {
+    // What the file's floats become in memory (norms, tables) is counted as well.
+    const fuzz::HeapBound bound(size);
+    if (!format::LoadGguf({&part, 1}, &model).ok()) return 0;
+  }
   for (const format::Tensor& tensor : model.tensors) {
     if (tensor.shape.size() != 2 || tensor.shape[0] > 4096 || tensor.shape[1] > 4096) continue;
     Matrix matrix;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "format/model_file.h"
+#include "support/heap_bound.h"
 
 namespace {
 
@@ -88,7 +89,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   std::sort(model.tensors.begin(), model.tensors.end(),
             [](const Tensor& a, const Tensor& b) { return a.name < b.name; });
-  const cellm::Result<cellm::Matrix> matrix = cellm::format::FindMatrix(model, "w", rows, cols);
+  size_t tensor_bytes = 0;
+  for (const Tensor& tensor : model.tensors) tensor_bytes += tensor.data.size();
+  const auto find = [&] {
+    const cellm::fuzz::HeapBound bound(tensor_bytes);
+    return cellm::format::FindMatrix(model, "w", rows, cols);
+  };
+  const cellm::Result<cellm::Matrix> matrix = find();
   if (!matrix.ok()) return 0;
   std::vector<float> row(static_cast<size_t>(matrix->cols));
   cellm::DecodeRow(*matrix, 0, row.data());

@@ -7,6 +7,7 @@
 #include "format/convert.h"
 #include "format/gguf_metadata.h"
 #include "format/model_file.h"
+#include "support/heap_bound.h"
 #include "support/memory_files.h"
 
 namespace cellm::fuzz {
@@ -82,7 +83,12 @@ void ExerciseModel(std::span<const uint8_t> bytes, const std::string& path,
   files.poison_tails = true;
   files.files[path].assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (!config.empty()) files.files["config.json"] = config;
-  auto opened = format::OpenModelFile(files, path);
+  const auto open = [&] {
+    // The mapping is the tests' own copy of the file.
+    const HeapBound bound(4 * (bytes.size() + config.size()));
+    return format::OpenModelFile(files, path);
+  };
+  auto opened = open();
   if (!opened.ok()) {
     const std::string& message = opened.status().message();
     CELLM_CHECK(!message.empty() && message.find('\n') == std::string::npos,
