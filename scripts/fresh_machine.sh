@@ -12,13 +12,17 @@ steps=("$@")
 
 root=$(mktemp -d)
 clean_up() {
-    umount "$root/proc" 2>/dev/null || true
+    umount "$root/dev/pts" "$root/proc" 2>/dev/null || true
     # Never remove a tree that something is still mounted in.
     if [ -z "${CELLM_KEEP_ROOT:-}" ] && ! grep -q " $root/" /proc/mounts; then rm -rf "$root"; fi
 }
 trap clean_up EXIT
 scripts/debian_root.sh "$root"
 mount -t proc proc "$root/proc"
+# Terminals, which any real machine has: its own, not those of this one.
+mkdir -p "$root/dev/pts"
+mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"
+ln -sf pts/ptmx "$root/dev/ptmx"
 git clone -q "file://$PWD" "$root/cellm"
 
 inside() {

@@ -12,7 +12,8 @@ A case file has comment lines (#), an optional line "needs: NAME...", and sectio
 
 Variables: $CELLM the binary, $NANO the int8 model, $ZOO and $GOLDEN reference folders, $SOURCE the
 source tree, $CASES the folder of helper programs, $TMP an empty folder (also the working directory).
-needs: nano, zoo, golden. A case whose needs are not on this machine exits with 77, loudly.
+needs: nano, zoo, golden. A case whose needs are not on this machine exits with 77, loudly; so does
+one whose script ends with 77, for the reason that the script gives last on stderr.
 """
 import fnmatch
 import os
@@ -90,6 +91,10 @@ def main(cellm, build, path):
     stdout = run.stdout.decode("utf-8", "surrogateescape")
     stderr = run.stderr.decode("utf-8", "surrogateescape").replace(folder + "/", "")
     stdout = stdout.replace(folder + "/", "")
+    if run.returncode == 77:
+        reason = stderr.strip().splitlines()[-1:] or ["no reason given"]
+        print(f"SKIPPED: {os.path.basename(path)}: {reason[0]}")
+        return 77
     problems = []
     if not check_stdout(sections.get("stdout", ""), stdout):
         problems.append("stdout")

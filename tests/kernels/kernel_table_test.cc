@@ -24,7 +24,7 @@ TEST(ChooseKernels, ScalarCanBeForced) {
 TEST(ChooseKernels, RefusesUnknownNamesAndListsTheOthers) {
   const Result<ChosenKernels> chosen = ChooseKernels("sse9");
   ASSERT_FALSE(chosen.ok());
-  EXPECT_EQ(chosen.status().code(), StatusCode::kUnsupported);
+  EXPECT_EQ(chosen.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(chosen.status().message().find("sse9"), std::string::npos);
   EXPECT_NE(chosen.status().message().find("scalar"), std::string::npos);
 }
