@@ -66,6 +66,10 @@ Result<BenchPlan> ReadPlan(const Arguments& arguments) {
                              *number.value, number.least);
     }
   }
+  if (arguments.Has("text")) {
+    CELLM_ASSIGN_OR_RETURN(plan.text, ReadInput(arguments.Text("text")));
+    if (plan.text.empty()) return InvalidArgument("--text: the file is empty");
+  }
   plan.seconds = arguments.Number("seconds", plan.seconds);
   if (!(plan.seconds > 0)) return InvalidArgument("--seconds must be above 0");
   CELLM_ASSIGN_OR_RETURN(plan.depths, ReadCounts(arguments, "depths", plan.depths, 0));

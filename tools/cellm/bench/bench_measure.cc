@@ -100,7 +100,7 @@ class Bench {
     encodes_ = info.tokenizer_size > 0;
     if (encodes_) {
       // No token of prose is longer than sixteen bytes on average.
-      const std::string text = BenchText(16 * needed);
+      const std::string text = plan_.text.empty() ? BenchText(16 * needed) : plan_.text;
       ids_.resize(text.size());
       size_t count = 0;
       CELLM_RETURN_IF_ERROR(Check(cellm_model_tokenize(model_, text.data(), text.size(), 0,
@@ -360,7 +360,7 @@ class Bench {
 
   Status Encode() {
     Say("encoding text");
-    const std::string text = BenchText(1000000);
+    const std::string text = plan_.text.empty() ? BenchText(1000000) : plan_.text;
     std::vector<int32_t> ids(text.size());
     CELLM_ASSIGN_OR_RETURN(
         const std::vector<double> rates, Repeat([&]() -> Result<double> {
@@ -374,7 +374,7 @@ class Bench {
         }));
     Measured row;
     row.test = "encode";
-    row.detail = "encoding 1 MB of prose";
+    row.detail = StrFormat("encoding %.3g MB of text", static_cast<double>(text.size()) / 1e6);
     row.unit = "MB/s";
     row.value = Summarise(rates);
     run_->rows.push_back(std::move(row));

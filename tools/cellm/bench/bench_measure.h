@@ -31,6 +31,7 @@ struct BenchPlan {
   int64_t prompt_tokens = 1024, reply_tokens = 256;  // of first_token
   int64_t chunk_tokens = 512;  // of the engine: what one step takes of a prompt
   int64_t repeats = 5, warmups = 1;
+  std::string text;     // for prompts and encode; empty: prose of our own
   double seconds = 30;  // a figure that takes longer gets fewer repeats, at least one
   bool quiet = false;
 
