@@ -3,10 +3,13 @@
 //   cellm_kernels_bench [--tier=NAME] [Google Benchmark flags, e.g. --benchmark_filter=gemv]
 //
 // Names: gemv/<weights>/<model>/<matrix>/threads:N   one token, weights streamed from memory
+//        batch/<weights>/<model>/<matrix>/<tokens>   a few tokens, weights streamed from memory
 //        gemm/<weights>/<model>/<matrix>/<tokens>    many tokens, weights warm in cache
 //        attend/<format>/<dim>x<heads>/<keys>        one row of decode over a cache in memory
 // Counters: GB/s and of_read (share of the read rate of as many threads), Gop/s and of_int8 (share
-// of the vpdpbusd rate of one core) or of_fma (share of the f32 rate).
+// of the vpdpbusd rate of one core) or of_fma (share of the f32 rate). All of them count the time
+// that the thread was on a core, so that they hold on a busy machine; only two threads go by the
+// clock.
 
 #include <benchmark/benchmark.h>
 
@@ -61,13 +64,47 @@ std::vector<Shape> ReadShapes(const std::string& model) {
   return shapes;
 }
 
-PackedLayout Layout(const Shape& shape, int32_t bits, int32_t group) {
+// How a format lies in memory; shape left open.
+struct Packed {
+  const char* name;
+  int32_t bits, group, zero2;
+  bool has_min = false;
+  SubScale sub = SubScale::kNone;
+  CodeBook book = CodeBook::kNone;
+};
+
+constexpr Packed kPacked[] = {
+    {"i8", 8, 0, 256},
+    {"i4g32", 4, 32, 16},
+    {"i4g64", 4, 64, 16},
+    {"i4g128", 4, 128, 16},
+    {"i2g64", 2, 64, 3},
+    {"q8_0", 8, 32, 256},
+    {"q4_0", 4, 32, 16},
+    {"q4_1", 4, 32, 0, true},
+    {"q5_0", 5, 32, 32},
+    {"q2_k", 2, 16, 0, true, SubScale::kN4},
+    {"q3_k", 3, 16, 8, false, SubScale::kI8},
+    {"q4_k", 4, 32, 0, true, SubScale::kI8},
+    {"q5_k", 5, 32, 0, true, SubScale::kI8},
+    {"q6_k", 6, 16, 64, false, SubScale::kI8},
+    {"iq4_nl", 4, 32, 256, false, SubScale::kNone, CodeBook::kIq4},
+    {"iq4_xs", 4, 32, 256, false, SubScale::kI8, CodeBook::kIq4},
+    {"iq2_xs", 3, 16, 256, false, SubScale::kI8, CodeBook::kIq2},
+    {"tq2_0", 2, 256, 2},
+};
+
+PackedLayout Layout(const Shape& shape, const Packed& packed) {
   PackedLayout layout;
   layout.rows = shape.rows;
   layout.cols = shape.cols;
-  layout.bits = bits;
-  layout.group = group;
-  layout.zero2 = 1 << bits;
+  layout.bits = packed.bits;
+  layout.group = packed.group;
+  layout.zero2 = packed.zero2;
+  layout.has_min = packed.has_min;
+  layout.sub = packed.sub;
+  if (layout.nested()) layout.super = 256;
+  layout.book = packed.book;
   return layout;
 }
 
@@ -84,6 +121,12 @@ PackedTiles Tiles(const PackedLayout& layout, const uint8_t* data) {
   tiles.group = layout.group == 0 ? layout.chunks() * 32 : layout.group;
   tiles.groups = layout.groups();
   tiles.zero2 = layout.zero2;
+  tiles.has_min = layout.has_min ? 1 : 0;
+  tiles.sub = static_cast<kernels::SubKind>(layout.sub);
+  while (layout.nested() && layout.group << tiles.super_shift < layout.super) ++tiles.super_shift;
+  tiles.subs_offset = layout.subs_offset();
+  tiles.sub_mins_offset = layout.sub_mins_offset();
+  tiles.book = CodeBookBytes(layout.book);
   return tiles;
 }
 
@@ -153,9 +196,9 @@ Shape Fit(const benchmark::State& state, Shape shape, double bytes_a_row) {
   return shape;
 }
 
-void PackedGemv(benchmark::State& state, Shape shape, int32_t bits, int32_t group, int32_t tokens) {
+void PackedGemv(benchmark::State& state, Shape shape, Packed packed, int32_t tokens) {
   shape = Fit(state, shape, 1.1 * shape.cols);
-  const PackedLayout layout = Layout(shape, bits, group);
+  const PackedLayout layout = Layout(shape, packed);
   const Activations x(tokens, shape.cols);
   std::vector<float> out(static_cast<size_t>(shape.rows) * static_cast<size_t>(tokens));
   PoolWalk walk(state, layout.total_bytes());
@@ -168,9 +211,9 @@ void PackedGemv(benchmark::State& state, Shape shape, int32_t bits, int32_t grou
         g_int8_rate, "of_int8");
 }
 
-void PackedGemm(benchmark::State& state, Shape shape, int32_t bits, int32_t group, int32_t tokens) {
+void PackedGemm(benchmark::State& state, Shape shape, Packed packed, int32_t tokens) {
   shape = Fit(state, shape, 1.1 * shape.cols);
-  const PackedLayout layout = Layout(shape, bits, group);
+  const PackedLayout layout = Layout(shape, packed);
   const Activations x(tokens, shape.cols);
   std::vector<float> out(static_cast<size_t>(shape.rows) * static_cast<size_t>(tokens));
   const PackedTiles tiles = Tiles(layout, g_pool);
@@ -255,52 +298,45 @@ void Attend(benchmark::State& state, int32_t dim, int32_t heads, int32_t keys, i
         g_float_rate, "of_fma");
 }
 
+// One thread is timed by its own time on a core (busy neighbours do not count), two by the clock.
+template <typename Function, typename... Args>
+void Add(const std::string& name, int threads, Function function, Args... args) {
+  benchmark::internal::Benchmark* const added =
+      benchmark::RegisterBenchmark(name.c_str(), function, args...)->Threads(threads);
+  if (threads > 1) added->UseRealTime();
+}
+
 void Register() {
-  struct Packed {
-    const char* name;
-    int32_t bits, group;
-  };
-  const std::vector<Packed> packed = {{"u8g32", 8, 32}, {"u4g32", 4, 32}, {"u8row", 8, 0},
-                                      {"u6g16", 6, 16}, {"u5g32", 5, 32}, {"u2g64", 2, 64}};
   const std::vector<std::pair<const char*, Dense>> dense = {
       {"f16", Dense::kF16}, {"bf16", Dense::kBf16}, {"f32", Dense::kF32}};
   for (const char* model : {"smollm2_135m", "qwen2_5_0_5b", "llama3_2_1b"}) {
     for (const Shape& shape : ReadShapes(model)) {
       const std::string tail = "/" + shape.model + "/" + shape.name;
-      for (const Packed& p : packed) {
+      const auto counted = [&](const char* kind, const char* type, int32_t tokens) {
+        return std::string(kind) + type + tail + "/" + std::to_string(tokens);
+      };
+      for (const Packed& p : kPacked) {
         for (const int threads : {1, 2}) {
-          benchmark::RegisterBenchmark((std::string("gemv/") + p.name + tail).c_str(), PackedGemv,
-                                       shape, p.bits, p.group, 1)
-              ->Threads(threads)
-              ->UseRealTime();
+          Add(std::string("gemv/") + p.name + tail, threads, PackedGemv, shape, p, 1);
         }
         for (const int32_t tokens : {2, 4, 8}) {
-          benchmark::RegisterBenchmark(
-              (std::string("batch/") + p.name + tail + "/" + std::to_string(tokens)).c_str(),
-              PackedGemv, shape, p.bits, p.group, tokens)
-              ->UseRealTime();
+          Add(counted("batch/", p.name, tokens), 1, PackedGemv, shape, p, tokens);
         }
         if (shape.rows > 20000) continue;
         for (const int32_t tokens : {16, 128, 512}) {
-          benchmark::RegisterBenchmark(
-              (std::string("gemm/") + p.name + tail + "/" + std::to_string(tokens)).c_str(),
-              PackedGemm, shape, p.bits, p.group, tokens)
-              ->UseRealTime();
+          Add(counted("gemm/", p.name, tokens), 1, PackedGemm, shape, p, tokens);
         }
       }
       for (const auto& [name, kind] : dense) {
         for (const int threads : {1, 2}) {
-          benchmark::RegisterBenchmark((std::string("gemv/") + name + tail).c_str(), DenseGemv,
-                                       shape, kind, 1, true)
-              ->Threads(threads)
-              ->UseRealTime();
+          Add(std::string("gemv/") + name + tail, threads, DenseGemv, shape, kind, 1, true);
+        }
+        for (const int32_t tokens : {2, 4, 8}) {
+          Add(counted("batch/", name, tokens), 1, DenseGemv, shape, kind, tokens, true);
         }
         if (shape.rows > 20000) continue;
-        for (const int32_t tokens : {4, 128, 512}) {
-          benchmark::RegisterBenchmark(
-              (std::string("gemm/") + name + tail + "/" + std::to_string(tokens)).c_str(),
-              DenseGemv, shape, kind, tokens, false)
-              ->UseRealTime();
+        for (const int32_t tokens : {128, 512}) {
+          Add(counted("gemm/", name, tokens), 1, DenseGemv, shape, kind, tokens, false);
         }
       }
     }
@@ -310,14 +346,8 @@ void Register() {
       for (const int32_t dim : {64, 128}) {
         const std::string name = std::string("attend/") + (halves ? "f16/" : "f32/") +
                                  std::to_string(dim) + "x" + std::to_string(heads) + "/4096";
-        for (const int threads : {1, 2}) {
-          benchmark::RegisterBenchmark(name.c_str(), Attend, dim, heads, 4096, 1, halves)
-              ->Threads(threads)
-              ->UseRealTime();
-        }
-        benchmark::RegisterBenchmark((name + "/rows:128").c_str(), Attend, dim, heads, 4096, 128,
-                                     halves)
-            ->UseRealTime();
+        for (const int threads : {1, 2}) Add(name, threads, Attend, dim, heads, 4096, 1, halves);
+        Add(name + "/rows:128", 1, Attend, dim, heads, 4096, 128, halves);
       }
     }
   }
@@ -353,10 +383,10 @@ int main(int argc, char** argv) {
   }
   cellm::bench::g_table = chosen->table;
   cellm::bench::FillPool();
-  cellm::bench::g_read_rate[1] = cellm::bench::ReadRate(1);
+  cellm::bench::g_read_rate[1] = cellm::bench::ReadRate(1, cellm::bench::Timer::kOwn);
   cellm::bench::g_read_rate[2] = cellm::bench::ReadRate(2);
-  cellm::bench::g_int8_rate = cellm::bench::Int8Rate();
-  cellm::bench::g_float_rate = cellm::bench::FloatRate();
+  cellm::bench::g_int8_rate = cellm::bench::Int8Rate(1, cellm::bench::Timer::kOwn);
+  cellm::bench::g_float_rate = cellm::bench::FloatRate(1, cellm::bench::Timer::kOwn);
   std::printf("tier %s; read %.1f GB/s (1 thread), %.1f (2); int8 %.0f Gop/s, f32 %.0f Gop/s\n",
               std::string(chosen->tier).c_str(), cellm::bench::g_read_rate[1] / 1e9,
               cellm::bench::g_read_rate[2] / 1e9, cellm::bench::g_int8_rate / 1e9,

@@ -1,6 +1,7 @@
 #include "machine_limits.h"
 
 #include <sys/mman.h>
+#include <time.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -20,7 +21,12 @@
 namespace cellm::bench {
 namespace {
 
-double Seconds() {
+double Seconds(Timer timer) {
+  if (timer == Timer::kOwn) {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  }
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -59,23 +65,23 @@ uint8_t* HugeBytes(size_t bytes) {
   return data;
 }
 
-double ReadRate(int threads) {
+double ReadRate(int threads, Timer timer) {
   constexpr size_t kBytes = size_t{256} << 20;
   uint8_t* const data = HugeBytes(kBytes);
   const size_t share = kBytes / static_cast<size_t>(threads);
   std::vector<double> rates;
   for (int round = 0; round < 9; ++round) {
     std::vector<std::thread> pool;
-    const double begin = Seconds();
-    for (int t = 0; t < threads; ++t) {
-      pool.emplace_back([t, share, data] {
-        for (int pass = 0; pass < 2; ++pass) {
-          g_sink = SumBytes(data + static_cast<size_t>(t) * share, share);
-        }
-      });
-    }
+    const double begin = Seconds(timer);
+    const auto read = [share, data](int t) {
+      for (int pass = 0; pass < 2; ++pass) {
+        g_sink = SumBytes(data + static_cast<size_t>(t) * share, share);
+      }
+    };
+    for (int t = 1; t < threads; ++t) pool.emplace_back(read, t);
+    read(0);
     for (std::thread& thread : pool) thread.join();
-    rates.push_back(2.0 * kBytes / (Seconds() - begin));
+    rates.push_back(2.0 * kBytes / (Seconds(timer) - begin));
   }
   munmap(data, kBytes);
   return Median(rates);
@@ -86,12 +92,12 @@ namespace {
 using Loop = double (*)(int64_t rounds);
 
 // The median of several rounds in which every thread runs the loop once.
-double LoopRate(Loop loop, int threads) {
+double LoopRate(Loop loop, int threads, Timer timer) {
   if (loop == nullptr) return 0.0;
   constexpr int64_t kRounds = 2'000'000;
   std::vector<double> rates;
   for (int round = 0; round < 9; ++round) {
-    const double begin = Seconds();
+    const double begin = Seconds(timer);
     std::vector<std::thread> pool;
     std::vector<double> done(static_cast<size_t>(threads));
     for (size_t t = 1; t < done.size(); ++t) {
@@ -101,7 +107,7 @@ double LoopRate(Loop loop, int threads) {
     for (std::thread& thread : pool) thread.join();
     double operations = 0;
     for (const double count : done) operations += count;
-    rates.push_back(operations / (Seconds() - begin));
+    rates.push_back(operations / (Seconds(timer) - begin));
   }
   return Median(rates);
 }
@@ -184,8 +190,8 @@ Loop Bf16Loop() { return nullptr; }
 
 }  // namespace
 
-double Int8Rate(int threads) { return LoopRate(DotLoop(), threads); }
-double FloatRate(int threads) { return LoopRate(FmaLoop(), threads); }
-double Bf16Rate(int threads) { return LoopRate(Bf16Loop(), threads); }
+double Int8Rate(int threads, Timer timer) { return LoopRate(DotLoop(), threads, timer); }
+double FloatRate(int threads, Timer timer) { return LoopRate(FmaLoop(), threads, timer); }
+double Bf16Rate(int threads, Timer timer) { return LoopRate(Bf16Loop(), threads, timer); }
 
 }  // namespace cellm::bench

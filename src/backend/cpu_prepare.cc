@@ -1,4 +1,5 @@
 // Making matrices ready, and the scratch of the CPU backend.
+#include <bit>
 #include <cstring>
 
 #include "backend/cpu_scratch.h"
@@ -27,6 +28,15 @@ kernels::PackedTiles TilesOf(const PackedLayout& layout, const uint8_t* data) {
   tiles.zero2 = layout.zero2;
   tiles.scales_are_f32 = layout.scale_type == ScaleType::kF32 ? 1 : 0;
   tiles.has_min = layout.has_min ? 1 : 0;
+  tiles.sub = layout.sub == SubScale::kNone ? kernels::kSubNone
+              : layout.sub == SubScale::kI8 ? kernels::kSubI8
+                                            : kernels::kSubN4;
+  if (layout.nested()) {
+    tiles.super_shift = std::countr_zero(static_cast<uint32_t>(layout.super / layout.group));
+    tiles.subs_offset = layout.subs_offset();
+    tiles.sub_mins_offset = layout.sub_mins_offset();
+  }
+  tiles.book = CodeBookBytes(layout.book);
   return tiles;
 }
 
@@ -157,22 +167,21 @@ Result<Weight> Pack(const Matrix& matrix, platform::ThreadPool& pool, Allocator&
                                                        MemoryClass::kWeights, "packed weights"));
   const size_t threads = static_cast<size_t>(pool.threads());
   const size_t cols = static_cast<size_t>(layout.cols);
-  const size_t groups = static_cast<size_t>(layout.groups());
+  const size_t row_floats = static_cast<size_t>(PackingFloats(layout));
   CELLM_ASSIGN_OR_RETURN(
       Array<uint8_t> codes,
       Array<uint8_t>::Zeroed(allocator, threads * cols, MemoryClass::kOther, "packing"));
-  CELLM_ASSIGN_OR_RETURN(Array<float> scales, Array<float>::Zeroed(allocator, threads * groups * 2,
+  CELLM_ASSIGN_OR_RETURN(Array<float> floats, Array<float>::Zeroed(allocator, threads * row_floats,
                                                                    MemoryClass::kOther, "packing"));
   uint8_t* const packed = weight.owned.data();
   pool.For(layout.tiles(), [&](int32_t tile, int32_t worker) {
     uint8_t* const row_codes = codes.data() + static_cast<size_t>(worker) * cols;
-    float* const row_scales = scales.data() + static_cast<size_t>(worker) * groups * 2;
+    float* const row_scratch = floats.data() + static_cast<size_t>(worker) * row_floats;
     const int32_t end = std::min(layout.rows, (tile + 1) * kTileRows);
     // Padding is zero. Cleared here and not before, so that all threads share the page faults.
     std::memset(packed + static_cast<size_t>(tile) * layout.tile_bytes(), 0, layout.tile_bytes());
     for (int32_t row = tile * kTileRows; row < end; ++row) {
-      DecodeRowCodes(matrix, row, row_codes, row_scales, row_scales + groups);
-      PackRow(layout, row, row_codes, row_scales, row_scales + groups, packed);
+      PackMatrixRow(matrix, row, layout, row, row_codes, row_scratch, packed);
     }
   });
   UsePacked(layout, packed, &weight);

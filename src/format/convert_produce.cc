@@ -137,13 +137,14 @@ class Producer {
     scales_.resize(groups * kTileRows);
     mins_.resize(groups * kTileRows);
     tile_values_.resize(cols * kTileRows);
+    packing_.resize(static_cast<size_t>(PackingFloats(item.layout)));
     bytes_.assign(item.layout.tile_bytes(), 0);
     tile.data = bytes_;
     return ForEachRow(item, [&](const Matrix& matrix, int32_t index, int32_t row) -> Status {
       const size_t lane = static_cast<size_t>(row % kTileRows);
       if (item.kind == Item::Kind::kPack) {
-        DecodeRowCodes(matrix, row, &codes_[lane * cols], &scales_[lane * groups],
-                       &mins_[lane * groups]);
+        PackMatrixRow(matrix, row, tile_layout, static_cast<int32_t>(lane), codes_.data(),
+                      packing_.data(), bytes_.data());
       } else {
         if (row == 0) CELLM_RETURN_IF_ERROR(StartRounding(item, index));
         DecodeRow(matrix, row, &tile_values_[lane * cols]);
@@ -151,12 +152,12 @@ class Producer {
       }
       if (lane != kTileRows - 1 && row != matrix.rows - 1) return OkStatus();
       const int32_t count = static_cast<int32_t>(lane) + 1;
-      if (item.kind == Item::Kind::kQuantise) QuantiseTile(item, count);
-      for (int32_t i = 0; i < count; ++i) {
-        const size_t at = static_cast<size_t>(i);
-        PackRow(tile_layout, i, &codes_[at * cols], &scales_[at * groups], &mins_[at * groups],
-                bytes_.data());
-        if (item.kind == Item::Kind::kQuantise) {
+      if (item.kind == Item::Kind::kQuantise) {
+        QuantiseTile(item, count);
+        for (int32_t i = 0; i < count; ++i) {
+          const size_t at = static_cast<size_t>(i);
+          PackRow(tile_layout, i, &codes_[at * cols], &scales_[at * groups], &mins_[at * groups],
+                  bytes_.data());
           MeasureRow(item.role, &tile_values_[at * cols], tile, i);
         }
       }
@@ -269,7 +270,7 @@ class Producer {
   const Item* item_ = nullptr;
   uint64_t done_ = 0;
   uint64_t total_ = 0;
-  std::vector<float> values_, tile_values_, decoded_, scales_, mins_;
+  std::vector<float> values_, tile_values_, decoded_, scales_, mins_, packing_;
   std::optional<InputFactors> factors_;  // of the matrix at work, when its inputs are known
   std::optional<FeedbackRounder> rounder_;
   const float* importance_ = nullptr;

@@ -8,6 +8,13 @@
 
 namespace cellm::kernels {
 
+// How the scales of groups are kept; the numbers of SubScale in tensor/packed.h.
+enum SubKind : int32_t {
+  kSubNone = 0,  // as they are
+  kSubI8 = 1,    // int8 times a super-scale
+  kSubN4 = 2,    // nibbles (scale low, min high) times a super-scale
+};
+
 // A matrix in packed layout (tensor/packed.h) with everything precomputed.
 struct PackedTiles {
   const uint8_t* data;     // tile 0, 64-byte aligned when the engine allocated it
@@ -22,6 +29,11 @@ struct PackedTiles {
   int32_t zero2;           // value = (2 code - zero2) * scale / 2 + min
   int32_t scales_are_f32;  // else f16
   int32_t has_min;
+  SubKind sub;             // with kSubI8 or kSubN4 the floats above are super-scales and -mins
+  int32_t super_shift;     // with sub: super-scale of group g is g >> super_shift
+  size_t subs_offset;      // in a tile; with sub
+  size_t sub_mins_offset;  // in a tile; kSubI8 with has_min
+  const uint8_t* book;     // null, or what an index of 3 or 4 bits stands for: 2^bits codes
 };
 
 // Activation rows in 8 bits, one scale for every 32 columns. Columns are padded to 32 with zeros.

@@ -66,38 +66,53 @@ bool MatmulsAgree(const KernelTable& t, const Inputs& in) {
   return true;
 }
 
-// The packed layout of `bits` over in.tiles, its scales replaced by small positive halves.
-PackedTiles TilesOf(Inputs& in, int32_t bits, int32_t group, bool has_min) {
+struct PackedCase {
+  int32_t bits, group;
+  bool has_min;
+  SubKind sub;
+  bool book;
+};
+
+// A packed layout over in.tiles, its float scales replaced by small positive halves.
+PackedTiles TilesOf(Inputs& in, const PackedCase& c) {
+  // Ascending bytes that no width but eight bits would hold.
+  static constexpr uint8_t kBook[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                        129, 141, 153, 166, 181, 197, 217, 241};
   PackedTiles w = {};
   w.rows = kRows;
   w.cols = kCols;
   w.chunks = kChunks;
-  w.bits = bits;
-  w.group = group;
-  w.groups = (kChunks * 32 + group - 1) / group;
-  w.zero2 = bits == 8 ? 256 : (1 << bits) - 1;
-  w.has_min = has_min ? 1 : 0;
-  const size_t scale_bytes = static_cast<size_t>(w.groups) * 32u;
-  w.mins_offset = scale_bytes;
-  w.codes_offset = (scale_bytes * (has_min ? 2u : 1u) + 63u) / 64u * 64u;
-  w.tile_bytes = w.codes_offset + static_cast<size_t>(kChunks) * 64u * static_cast<size_t>(bits);
+  w.bits = c.bits;
+  w.group = c.group;
+  w.groups = (kChunks * 32 + c.group - 1) / c.group;
+  w.zero2 = c.bits == 8 || c.book ? 256 : (1 << c.bits) - 1;
+  w.has_min = c.has_min ? 1 : 0;
+  w.sub = c.sub;
+  w.super_shift = c.sub == kSubNone ? 0 : 1;
+  w.book = c.book ? kBook : nullptr;
+  const size_t floats = static_cast<size_t>((w.groups + w.super_shift) >> w.super_shift) * 32u;
+  const size_t subs = c.sub == kSubNone ? 0 : static_cast<size_t>(w.groups) * 16u;
+  w.mins_offset = floats;
+  w.subs_offset = floats * (c.has_min ? 2u : 1u);
+  w.sub_mins_offset = w.subs_offset + subs;
+  w.codes_offset = (w.sub_mins_offset + subs + 63u) / 64u * 64u;
+  w.tile_bytes = w.codes_offset + static_cast<size_t>(kChunks) * 64u * static_cast<size_t>(c.bits);
   w.data = in.tiles;
   for (size_t tile = 0; tile < 2; ++tile) {
-    std::memcpy(in.tiles + tile * w.tile_bytes, in.halves, w.codes_offset);
+    std::memcpy(in.tiles + tile * w.tile_bytes, in.halves, w.subs_offset);
   }
   return w;
 }
 
 bool PackedAgree(const KernelTable& t, Inputs& in) {
   const QuantRows x = {in.values, in.scales, in.sums, kTokens, kChunks};
-  struct Case {
-    int32_t bits, group;
-    bool has_min;
-  };
-  constexpr Case kCases[] = {{8, 32, false}, {4, 32, true}, {6, 16, false}, {5, 32, true},
-                             {3, 96, false}, {2, 16, true}, {1, 96, false}};
-  for (const Case& c : kCases) {
-    const PackedTiles w = TilesOf(in, c.bits, c.group, c.has_min);
+  constexpr PackedCase kCases[] = {{8, 32, false, kSubNone, false}, {4, 32, true, kSubNone, false},
+                                   {6, 16, false, kSubI8, false},   {5, 32, true, kSubI8, false},
+                                   {3, 96, false, kSubNone, false}, {2, 16, true, kSubN4, false},
+                                   {1, 96, false, kSubNone, false}, {4, 32, false, kSubI8, true},
+                                   {3, 16, false, kSubNone, true}};
+  for (const PackedCase& c : kCases) {
+    const PackedTiles w = TilesOf(in, c);
     if (t.matmul_packed_a8 != nullptr) {
       float want[kTokens * kRows] = {};
       float got[kTokens * kRows] = {};

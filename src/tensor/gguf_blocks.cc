@@ -136,37 +136,76 @@ void DecodeNvfp4(const uint8_t* block, uint8_t* codes, float* scales, float*) {
   }
 }
 
+// Super-scales: where a block has its half, times what the decoder multiplies it by.
+template <int kAt, int kNumerator = 1, int kDenominator = 1>
+void OneSuper(const uint8_t* block, float* super, float*) {
+  *super = LoadHalf(block + kAt) * (float{kNumerator} / float{kDenominator});
+}
+template <int kAt, int kMinAt>
+void SuperAndMin(const uint8_t* block, float* super, float* super_min) {
+  *super = LoadHalf(block + kAt);
+  *super_min = -LoadHalf(block + kMinAt);
+}
+// IQ1_S: the minimum is an eighth of the scale, of either sign.
+void SuperAndEighth(const uint8_t* block, float* super, float* super_min) {
+  *super = LoadHalf(block);
+  *super_min = 0.125f * *super;
+}
+// IQ1_M: the top nibbles of four words, and scales of quarters.
+void SuperOfNibbles(const uint8_t* block, float* super, float*) {
+  uint32_t half = 0;
+  for (int32_t w = 0; w < 4; ++w) half |= uint32_t{LoadLe16(block + 48 + 2 * w)} >> 12 << (4 * w);
+  *super = 0.25f * F16ToFloat(static_cast<uint16_t>(half));
+}
+
 using enum Format;
 constexpr ScaleType kHalf = ScaleType::kF16;
 constexpr ScaleType kFloat = ScaleType::kF32;
+constexpr SubScale kI8Sub = SubScale::kI8;
+constexpr SubScale kN4Sub = SubScale::kN4;
+constexpr SubScale kNoSub = SubScale::kNone;
 
 // format, id, weights, bytes, bits, group, zero2, scale type, has min, decoder
+// [, sub-scales, type of super-scales, their decoder [, book, bits of its indexes]]
 constexpr GgufBlock kBlocks[] = {
     {kQ4_0, 2, 32, 18, 4, 32, 16, kHalf, false, DecodeQ40},
     {kQ4_1, 3, 32, 20, 4, 32, 0, kHalf, true, DecodeQ41},
     {kQ5_0, 6, 32, 22, 5, 32, 32, kHalf, false, DecodeQ50},
     {kQ5_1, 7, 32, 24, 5, 32, 0, kHalf, true, DecodeQ51},
     {kQ8_0, 8, 32, 34, 8, 32, 256, kHalf, false, DecodeQ80},
-    {kQ2_K, 10, 256, 84, 2, 16, 0, kFloat, true, gguf::DecodeQ2K},
-    {kQ3_K, 11, 256, 110, 3, 16, 8, kFloat, false, gguf::DecodeQ3K},
-    {kQ4_K, 12, 256, 144, 4, 32, 0, kFloat, true, gguf::DecodeQ4K},
-    {kQ5_K, 13, 256, 176, 5, 32, 0, kFloat, true, gguf::DecodeQ5K},
-    {kQ6_K, 14, 256, 210, 6, 16, 64, kFloat, false, gguf::DecodeQ6K},
-    {kIQ1_S, 19, 256, 50, 2, 32, 2, kFloat, true, gguf::DecodeIq1S},
-    {kIQ1_M, 29, 256, 56, 4, 16, 9, kFloat, false, gguf::DecodeIq1M},
-    {kIQ2_XXS, 16, 256, 66, 8, 32, 256, kFloat, false, gguf::DecodeIq2Xxs},
-    {kIQ2_XS, 17, 256, 74, 8, 16, 256, kFloat, false, gguf::DecodeIq2Xs},
-    {kIQ2_S, 22, 256, 82, 8, 16, 256, kFloat, false, gguf::DecodeIq2S},
-    {kIQ3_XXS, 18, 256, 98, 6, 32, 64, kFloat, false, gguf::DecodeIq3Xxs},
-    {kIQ3_S, 21, 256, 110, 4, 32, 15, kFloat, false, gguf::DecodeIq3S},
-    {kIQ4_NL, 20, 32, 18, 8, 32, 256, kHalf, false, gguf::DecodeIq4Nl},
-    {kIQ4_XS, 23, 256, 136, 8, 32, 256, kFloat, false, gguf::DecodeIq4Xs},
+    {kQ2_K, 10, 256, 84, 2, 16, 0, kFloat, true, gguf::DecodeQ2K, kN4Sub, kHalf,
+     SuperAndMin<80, 82>},
+    {kQ3_K, 11, 256, 110, 3, 16, 8, kFloat, false, gguf::DecodeQ3K, kI8Sub, kHalf, OneSuper<108>},
+    {kQ4_K, 12, 256, 144, 4, 32, 0, kFloat, true, gguf::DecodeQ4K, kI8Sub, kHalf,
+     SuperAndMin<0, 2>},
+    {kQ5_K, 13, 256, 176, 5, 32, 0, kFloat, true, gguf::DecodeQ5K, kI8Sub, kHalf,
+     SuperAndMin<0, 2>},
+    {kQ6_K, 14, 256, 210, 6, 16, 64, kFloat, false, gguf::DecodeQ6K, kI8Sub, kHalf, OneSuper<208>},
+    {kIQ1_S, 19, 256, 50, 2, 32, 2, kFloat, true, gguf::DecodeIq1S, kI8Sub, kFloat, SuperAndEighth},
+    {kIQ1_M, 29, 256, 56, 4, 16, 9, kFloat, false, gguf::DecodeIq1M, kI8Sub, kFloat,
+     SuperOfNibbles},
+    {kIQ2_XXS, 16, 256, 66, 8, 32, 256, kFloat, false, gguf::DecodeIq2Xxs, kI8Sub, kFloat,
+     OneSuper<0, 1, 8>, CodeBook::kIq2, 3},
+    {kIQ2_XS, 17, 256, 74, 8, 16, 256, kFloat, false, gguf::DecodeIq2Xs, kI8Sub, kFloat,
+     OneSuper<0, 1, 8>, CodeBook::kIq2, 3},
+    {kIQ2_S, 22, 256, 82, 8, 16, 256, kFloat, false, gguf::DecodeIq2S, kI8Sub, kFloat,
+     OneSuper<0, 1, 8>, CodeBook::kIq2, 3},
+    {kIQ3_XXS, 18, 256, 98, 6, 32, 64, kFloat, false, gguf::DecodeIq3Xxs, kI8Sub, kFloat,
+     OneSuper<0, 1, 2>, CodeBook::kIq3, 4},
+    {kIQ3_S, 21, 256, 110, 4, 32, 15, kFloat, false, gguf::DecodeIq3S, kI8Sub, kFloat,
+     OneSuper<0, 2>},
+    {kIQ4_NL, 20, 32, 18, 8, 32, 256, kHalf, false, gguf::DecodeIq4Nl, kNoSub, kHalf, nullptr,
+     CodeBook::kIq4, 4},
+    {kIQ4_XS, 23, 256, 136, 8, 32, 256, kFloat, false, gguf::DecodeIq4Xs, kI8Sub, kHalf,
+     OneSuper<0>, CodeBook::kIq4, 4},
     {kTQ1_0, 34, 256, 54, 2, 256, 2, kHalf, false, DecodeTq10},
     {kTQ2_0, 35, 256, 66, 2, 256, 2, kHalf, false, DecodeTq20},
-    {kMXFP4, 39, 32, 17, 5, 32, 24, kFloat, false, DecodeMxfp4},
+    {kMXFP4, 39, 32, 17, 5, 32, 24, kFloat, false, DecodeMxfp4, kNoSub, kHalf, nullptr,
+     CodeBook::kE2M1, 4},
     {kQ1_0, 41, 128, 18, 1, 128, 1, kHalf, false, DecodeQ10},
     {kQ2_0, 42, 64, 18, 2, 64, 2, kHalf, false, DecodeQ20},
-    {kNVFP4, 40, 64, 36, 5, 16, 24, kHalf, false, DecodeNvfp4},
+    {kNVFP4, 40, 64, 36, 5, 16, 24, kHalf, false, DecodeNvfp4, kNoSub, kHalf, nullptr,
+     CodeBook::kE2M1, 4},
 };
 
 struct PlainType {
@@ -211,6 +250,15 @@ void DecodeGgufRowCodes(const GgufBlock& block, const uint8_t* row, int32_t cols
   }
 }
 
+void DecodeGgufRowSupers(const GgufBlock& block, const uint8_t* row, int32_t cols, float* supers,
+                         float* super_mins) {
+  for (int32_t done = 0; done < cols; done += block.weights) {
+    block.supers(row, supers++, super_mins);
+    if (block.has_min) ++super_mins;
+    row += block.bytes;
+  }
+}
+
 void DecodeGgufRow(const GgufBlock& block, const uint8_t* row, int32_t cols, float* out) {
   uint8_t codes[kLargestBlock];
   float scales[kLargestBlock / 16];
@@ -238,6 +286,15 @@ PackedLayout GgufPackedLayout(const GgufBlock& block, int32_t rows, int32_t cols
   layout.zero2 = block.zero2;
   layout.scale_type = block.scale_type;
   layout.has_min = block.has_min;
+  if (block.book != CodeBook::kNone) {
+    layout.book = block.book;
+    layout.bits = block.book_bits;
+  }
+  if (block.sub != SubScale::kNone) {
+    layout.sub = block.sub;
+    layout.super = block.weights;
+    layout.scale_type = block.super_type;
+  }
   if (block.format == kQ1_0) {
     for (size_t at = 0; at + 2 <= data.size(); at += static_cast<size_t>(block.bytes)) {
       // A finite d of at least 2^15: twice that is no half.

@@ -34,6 +34,13 @@ struct GgufBlock {
   bool has_min;
   // codes [weights], scales and mins [weights / group]; mins untouched without has_min.
   void (*decode)(const uint8_t* block, uint8_t* codes, float* scales, float* mins);
+  // Blocks of small integer scales times one super-scale (and super-min): how they are packed, and
+  // the one super-scale and super-min of a block.
+  SubScale sub = SubScale::kNone;
+  ScaleType super_type = ScaleType::kF16;
+  void (*supers)(const uint8_t* block, float* super, float* super_min) = nullptr;
+  CodeBook book = CodeBook::kNone;  // codes take few values: the book that has them
+  int8_t book_bits = 0;             // of an index into it
 };
 
 // All of them, in the order of the enumerators.
@@ -47,11 +54,16 @@ Format FormatOfGgufType(uint32_t type_id);
 // cols / block.weights * block.bytes bytes. codes [cols], scales and mins [cols / block.group].
 void DecodeGgufRowCodes(const GgufBlock& block, const uint8_t* row, int32_t cols, uint8_t* codes,
                         float* scales, float* mins);
+// The super-scales and super-mins of such a row, one a block: [cols / block.weights]. Only for
+// blocks with `sub`; mins are left alone without has_min.
+void DecodeGgufRowSupers(const GgufBlock& block, const uint8_t* row, int32_t cols, float* supers,
+                         float* super_mins);
 // The same row as values: out [cols].
 void DecodeGgufRow(const GgufBlock& block, const uint8_t* row, int32_t cols, float* out);
 
-// The packed layout that holds a matrix of this format without loss. `data` are its rows: a 1-bit
-// matrix has scale 2 d, which in rare files is too large for a half, and then takes floats.
+// The packed layout that holds a matrix of this format without loss, in about the bits of the file.
+// `data` are its rows: a 1-bit matrix has scale 2 d, which in rare files is too large for a half,
+// and then takes floats.
 PackedLayout GgufPackedLayout(const GgufBlock& block, int32_t rows, int32_t cols,
                               std::span<const uint8_t> data);
 

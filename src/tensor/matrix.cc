@@ -2,6 +2,7 @@
 #include "tensor/matrix.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -85,10 +86,6 @@ const uint8_t* GgufRow(const GgufBlock& block, const Matrix& matrix, int32_t row
 // Without a buffer that depends on the row's length: a chunk of codes at a time.
 void DecodePackedRow(const Matrix& matrix, int32_t row, float* out) {
   const PackedLayout& layout = matrix.packed;
-  const uint8_t* tile =
-      matrix.data.data() + static_cast<size_t>(row / kTileRows) * layout.tile_bytes();
-  const bool half = layout.scale_type == ScaleType::kF16;
-  const Format scale_format = half ? Format::kF16 : Format::kF32;
   float scale = 0;
   float min = 0;
   for (int32_t first = 0; first < layout.cols; first += kChunkCols) {
@@ -98,10 +95,7 @@ void DecodePackedRow(const Matrix& matrix, int32_t row, float* out) {
     for (int32_t i = 0; i < cols; ++i) {
       if (i % 16 == 0) {  // groups are multiples of 16
         const int32_t group = layout.group == 0 ? 0 : (first + i) / layout.group;
-        const size_t at = static_cast<size_t>(group * kTileRows + row % kTileRows) *
-                          (half ? size_t{2} : size_t{4});
-        DecodePlain(scale_format, tile + at, 1, &scale);
-        if (layout.has_min) DecodePlain(scale_format, tile + layout.mins_offset() + at, 1, &min);
+        UnpackScale(layout, row, group, matrix.data.data(), &scale, &min);
       }
       const float level =
           0.5f * static_cast<float>(2 * static_cast<int32_t>(codes[i]) - layout.zero2);
@@ -197,6 +191,34 @@ bool DecodeStoredCodes(const Matrix& matrix, int32_t row, uint8_t* codes, float*
   return matrix.format == Format::kMlxAffine;
 }
 
+int32_t StoredSuper(const Matrix& matrix) {
+  if (const GgufBlock* block = FindGgufBlock(matrix.format); block != nullptr) {
+    return block->weights;
+  }
+  return matrix.packed.super;
+}
+
+// The super-scales in stored order. Only for formats whose layout is nested.
+void DecodeStoredSupers(const Matrix& matrix, int32_t row, float* supers, float* super_mins) {
+  if (matrix.format == Format::kPacked) {
+    return UnpackSupers(matrix.packed, row, matrix.data.data(), supers, super_mins);
+  }
+  const GgufBlock* const block = FindGgufBlock(matrix.format);
+  CELLM_CHECK(block != nullptr, "super-scales of a format without them");
+  DecodeGgufRowSupers(*block, GgufRow(*block, matrix, row), matrix.cols, supers, super_mins);
+}
+
+// Columns of a super-scale as the layout has them, when units of columns change place: a part of
+// the stored one. 0: the units cut groups or leave no power of two of them.
+int32_t PackableSuper(const Matrix& matrix, const PackedLayout& layout) {
+  if (layout.group == 0) return 0;
+  if (matrix.column_order.empty()) return layout.super;
+  const int32_t super = std::gcd(layout.super, matrix.column_unit);
+  const bool fits =
+      super % layout.group == 0 && std::has_single_bit(static_cast<uint32_t>(super / layout.group));
+  return fits ? super : 0;
+}
+
 // One scale for `repeat` groups becomes one for each; from the back, in place.
 void RepeatGroups(int32_t groups, int32_t repeat, float* scales) {
   for (int32_t g = groups - 1; g > 0; --g) scales[g] = scales[g / repeat];
@@ -283,8 +305,16 @@ Result<PackedLayout> LosslessPackedLayout(const Matrix& matrix) {
     return Unsupported("weights in the format \"%.*s\" have no integer form",
                        static_cast<int>(name.size()), name.data());
   }
-  if (matrix.tensor_scale != 1.0f) layout.scale_type = ScaleType::kF32;
   layout.group = PackableGroup(matrix, StoredGroup(matrix));
+  if (layout.nested()) layout.super = PackableSuper(matrix, layout);
+  // A factor of the whole matrix rounds once more for every scale, and a super-scale cut by a
+  // reorder is none: then the products of both levels are written out.
+  if (layout.nested() && (matrix.tensor_scale != 1.0f || layout.super == 0)) {
+    layout.sub = SubScale::kNone;
+    layout.super = 0;
+    layout.scale_type = ScaleType::kF32;
+  }
+  if (matrix.tensor_scale != 1.0f) layout.scale_type = ScaleType::kF32;
   if (layout.group < 0) {
     return Unsupported("groups of %d columns%s cannot be packed, expected a multiple of 16",
                        StoredGroup(matrix), matrix.column_order.empty() ? "" : " (reordered)");
@@ -316,6 +346,35 @@ void DecodeRowCodes(const Matrix& matrix, int32_t row, uint8_t* codes, float* sc
   if (group == 0) return;
   Reorder(matrix.column_order, matrix.column_unit / group, scales);
   if (has_min) Reorder(matrix.column_order, matrix.column_unit / group, mins);
+}
+
+int64_t PackingFloats(const PackedLayout& layout) {
+  // Before a reorder repeats them, super-scales are at most as many as after it.
+  return 2 * (int64_t{layout.groups()} + layout.supers());
+}
+
+void PackMatrixRow(const Matrix& matrix, int32_t row, const PackedLayout& layout,
+                   int32_t packed_row, uint8_t* codes, float* floats, uint8_t* packed) {
+  float* const scales = floats;
+  float* const mins = scales + layout.groups();
+  float* const supers = mins + layout.groups();
+  float* const super_mins = supers + layout.supers();
+  DecodeRowCodes(matrix, row, codes, scales, mins);
+  if (layout.nested()) {
+    const int32_t stored =
+        matrix.row_order.empty() ? row : matrix.row_order[static_cast<size_t>(row)];
+    DecodeStoredSupers(matrix, stored, supers, super_mins);
+    if (!matrix.column_order.empty()) {
+      const int32_t repeat = StoredSuper(matrix) / layout.super;
+      const int32_t unit = matrix.column_unit / layout.super;
+      for (float* const values : {supers, super_mins}) {
+        if (values == super_mins && !layout.has_min) break;
+        RepeatGroups(layout.supers(), repeat, values);
+        Reorder(matrix.column_order, unit, values);
+      }
+    }
+  }
+  PackRow(layout, packed_row, codes, {scales, mins, supers, super_mins}, packed);
 }
 
 }  // namespace cellm

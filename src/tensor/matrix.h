@@ -69,6 +69,13 @@ Result<PackedLayout> LosslessPackedLayout(const Matrix& matrix);
 // Row `row` as codes[cols], scales[groups], mins[groups] of LosslessPackedLayout(matrix).
 void DecodeRowCodes(const Matrix& matrix, int32_t row, uint8_t* codes, float* scales, float* mins);
 
+// Row `row` into row `packed_row` of packed bytes in `layout`, which is
+// LosslessPackedLayout(matrix) but for its count of rows. codes [cols] and floats
+// [PackingFloats(layout)] are scratch.
+int64_t PackingFloats(const PackedLayout& layout);
+void PackMatrixRow(const Matrix& matrix, int32_t row, const PackedLayout& layout,
+                   int32_t packed_row, uint8_t* codes, float* floats, uint8_t* packed);
+
 }  // namespace cellm
 
 #endif  // CELLM_SRC_TENSOR_MATRIX_H_

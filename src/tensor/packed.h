@@ -19,6 +19,19 @@
 // bits, 2 for ternary (codes 0 1 2), 1 for one bit (with scale = 2 d). With has_min, zero2 is
 // commonly 0. scale and min belong to (row, col / group); group 0 means one for the whole row.
 //
+// Two levels of scales (the K formats of GGUF): with `sub`, every group has small integers and
+// `super` columns share what they multiply. The product is exact in float, so that a nested layout
+// means the same numbers as one that writes the products out as f32:
+//   tile     supers [supers][16]              f16 or f32
+//            super mins [supers][16]          same type; only with has_min
+//            subs   [groups][16]              kI8: int8. kN4: scale in the low, min in the high
+//            nibble sub mins [groups][16]            int8; only kI8 with has_min zeros, chunks as
+//            above
+//   scale = sub * super, min = sub min * super min
+//
+// Code books: with `book`, what is stored in `bits` bits is an index n, and the code of the formula
+// above is CodeBookBytes(book)[n], a byte. Everywhere outside the packed bytes a code is the byte.
+//
 // A chunk holds the codes of 16 rows x 32 columns in planes. 8 bits are one plane; fewer bits are
 // split, most significant last, into planes of 4, 2 and 1 bits (6 = 4 + 2, 5 = 4 + 1, 3 = 2 + 1):
 //   plane of 8: 8 vectors of 64 bytes; byte 4*row+i of vector v is column 4v+i
@@ -44,6 +57,14 @@ inline constexpr int32_t kTileRows = 16;
 inline constexpr int32_t kChunkCols = 32;
 
 enum class ScaleType : uint8_t { kF16, kF32 };
+enum class SubScale : uint8_t { kNone, kI8, kN4 };
+enum class CodeBook : uint8_t {
+  kNone,
+  kIq4,   // 16 levels, -127 .. 113, plus 128 (IQ4_NL, IQ4_XS)
+  kE2M1,  // 16 4-bit floats, twice their value plus 12 (MXFP4, NVFP4)
+  kIq2,   // 8 levels, +-8 +-25 +-43 (and two unused), plus 128
+  kIq3,   // 16 levels, half of +-4 .. +-62, plus 32 (IQ3_XXS)
+};
 
 struct PackedLayout {
   int32_t rows = 0;
@@ -53,15 +74,29 @@ struct PackedLayout {
   int32_t zero2 = 0;  // twice the zero point
   ScaleType scale_type = ScaleType::kF16;
   bool has_min = false;
+  SubScale sub = SubScale::kNone;
+  int32_t super = 0;  // with sub: columns of a super-scale, `group` times a power of two up to 16
+  CodeBook book = CodeBook::kNone;
 
   int32_t tiles() const { return (rows + kTileRows - 1) / kTileRows; }
   int32_t chunks() const { return (cols + kChunkCols - 1) / kChunkCols; }
   int32_t groups() const { return group == 0 ? 1 : (cols + group - 1) / group; }
-  size_t scale_bytes() const {  // of the scales alone (or of the mins alone)
-    return static_cast<size_t>(groups()) * kTileRows * (scale_type == ScaleType::kF16 ? 2u : 4u);
+  bool nested() const { return sub != SubScale::kNone; }
+  int32_t supers() const { return nested() ? (cols + super - 1) / super : 0; }
+  size_t scale_bytes() const {  // of the floats alone: scales, or mins, or supers
+    return static_cast<size_t>(nested() ? supers() : groups()) * kTileRows *
+           (scale_type == ScaleType::kF16 ? 2u : 4u);
   }
   size_t mins_offset() const { return scale_bytes(); }
-  size_t codes_offset() const { return (scale_bytes() * (has_min ? 2u : 1u) + 63u) / 64u * 64u; }
+  size_t subs_offset() const { return scale_bytes() * (has_min ? 2u : 1u); }
+  size_t sub_bytes() const {  // of the sub-scales alone (or of the sub-mins alone)
+    return nested() ? static_cast<size_t>(groups()) * kTileRows : 0u;
+  }
+  size_t sub_mins_offset() const { return subs_offset() + sub_bytes(); }
+  size_t codes_offset() const {
+    const size_t sub_mins = has_min && sub == SubScale::kI8 ? sub_bytes() : 0u;
+    return (sub_mins_offset() + sub_mins + 63u) / 64u * 64u;
+  }
   size_t chunk_bytes() const { return 64u * static_cast<size_t>(bits); }
   size_t tile_bytes() const {
     return codes_offset() + static_cast<size_t>(chunks()) * chunk_bytes();
@@ -73,20 +108,46 @@ struct PackedLayout {
 // names the field.
 Status ValidatePackedLayout(const PackedLayout& layout);
 
-// The dtype string of a .cellm file, e.g. "x16.u4.g32.z16.f16" or "x16.u4.g64.z0.f16.min";
-// "grow" stands for group 0. rows and cols come from the tensor's shape.
+// The bytes that the indexes of a book stand for, 2^bits of them in ascending order; null for
+// kNone.
+const uint8_t* CodeBookBytes(CodeBook book);
+
+// The dtype string of a .cellm file, e.g. "x16.u4.g32.z16.f16", "x16.u4.g64.z0.f16.min",
+// "x16.u4.g32.z0.f16.min.i8s256" (int8 sub-scales, super-scales of 256 columns) or
+// "x16.u4.g32.z256.f16.iq4" (a book); "grow" stands for group 0. rows and cols come from the
+// tensor's shape.
 std::string PackedName(const PackedLayout& layout);
 // Parses PackedName(); Unsupported when it is not one.
 Result<PackedLayout> ParsePackedName(std::string_view name, int32_t rows, int32_t cols);
 
+// A row's scales and what they are made of.
+//   scales, mins         [groups()]   mins only with has_min
+//   supers, super_mins   [supers()]   null unless the layout is nested
+struct RowScales {
+  const float* scales = nullptr;
+  const float* mins = nullptr;
+  const float* supers = nullptr;
+  const float* super_mins = nullptr;
+};
+
 // One row's codes and scales into / out of packed bytes (scalar, for converters and oracles).
-//   codes  [cols], each < 2^bits      scales, mins  [groups()] (mins ignored without has_min)
+//   codes  [cols], each < 2^bits, or one of the book's bytes
 // PackRow() writes the row's own bytes only: padding rows and the zeros of packed.h are there when
-// `packed` was zeroed before. f16 scales are rounded to nearest.
+// `packed` was zeroed before. f16 scales are rounded to nearest. A nested layout takes supers too,
+// of which every scale is a multiple that fits its sub-scale.
+void PackRow(const PackedLayout& layout, int32_t row, const uint8_t* codes, const RowScales& scales,
+             uint8_t* packed);
+// The same for a layout that is not nested.
 void PackRow(const PackedLayout& layout, int32_t row, const uint8_t* codes, const float* scales,
              const float* mins, uint8_t* packed);
 void UnpackRow(const PackedLayout& layout, int32_t row, const uint8_t* packed, uint8_t* codes,
                float* scales, float* mins);
+// supers and super_mins [supers()] of one row of a nested layout.
+void UnpackSupers(const PackedLayout& layout, int32_t row, const uint8_t* packed, float* supers,
+                  float* super_mins);
+// Scale and (with has_min) min of one row and group.
+void UnpackScale(const PackedLayout& layout, int32_t row, int32_t group, const uint8_t* packed,
+                 float* scale, float* min);
 // The codes of columns [first_col, min(first_col + 32, cols)) of one row; first_col % 32 == 0.
 void UnpackChunk(const PackedLayout& layout, int32_t row, int32_t first_col, const uint8_t* packed,
                  uint8_t* codes);

@@ -93,7 +93,9 @@ struct PackedCase {
     // Scales and mins: finite, either sign, also zero.
     for (int32_t tile = 0; tile < layout.tiles(); ++tile) {
       uint8_t* scales = bytes.data() + static_cast<size_t>(tile) * layout.tile_bytes();
-      const size_t count = static_cast<size_t>(layout.groups()) * 16u * (layout.has_min ? 2u : 1u);
+      const size_t floats =
+          static_cast<size_t>(layout.nested() ? layout.supers() : layout.groups());
+      const size_t count = floats * 16u * (layout.has_min ? 2u : 1u);
       for (size_t i = 0; i < count; ++i) {
         const float scale = rng.NextBelow(20) == 0 ? 0.0f : (rng.NextFloat() - 0.4f) * 0.1f;
         if (layout.scale_type == ScaleType::kF32) {
@@ -117,6 +119,15 @@ struct PackedCase {
     tiles.zero2 = layout.zero2;
     tiles.scales_are_f32 = layout.scale_type == ScaleType::kF32 ? 1 : 0;
     tiles.has_min = layout.has_min ? 1 : 0;
+    tiles.sub = layout.sub == SubScale::kNone ? kSubNone
+                : layout.sub == SubScale::kI8 ? kSubI8
+                                              : kSubN4;
+    if (layout.nested()) {
+      while (layout.group << tiles.super_shift < layout.super) ++tiles.super_shift;
+      tiles.subs_offset = layout.subs_offset();
+      tiles.sub_mins_offset = layout.sub_mins_offset();
+    }
+    tiles.book = CodeBookBytes(layout.book);
   }
 };
 
@@ -164,6 +175,42 @@ std::vector<PackedLayout> PackedLayouts(int32_t rows, int32_t cols) {
       }
     }
   }
+  // Scales of scales, and codes out of books, as the formats of GGUF files have them.
+  const struct {
+    int32_t bits, group, zero2;
+    bool has_min;
+    SubScale sub;
+    int32_t super;
+    ScaleType type;
+    CodeBook book;
+  } nested[] = {
+      {6, 16, 64, false, SubScale::kI8, 256, ScaleType::kF16, CodeBook::kNone},
+      {3, 16, 8, false, SubScale::kI8, 32, ScaleType::kF32, CodeBook::kNone},
+      {4, 32, 0, true, SubScale::kI8, 256, ScaleType::kF16, CodeBook::kNone},
+      {5, 32, 0, true, SubScale::kI8, 128, ScaleType::kF32, CodeBook::kNone},
+      {2, 16, 0, true, SubScale::kN4, 256, ScaleType::kF16, CodeBook::kNone},
+      {4, 32, 15, false, SubScale::kN4, 64, ScaleType::kF16, CodeBook::kNone},
+      {4, 32, 256, false, SubScale::kI8, 256, ScaleType::kF16, CodeBook::kIq4},
+      {4, 32, 256, false, SubScale::kNone, 0, ScaleType::kF16, CodeBook::kIq4},
+      {4, 16, 24, false, SubScale::kNone, 0, ScaleType::kF32, CodeBook::kE2M1},
+      {3, 16, 256, false, SubScale::kI8, 256, ScaleType::kF32, CodeBook::kIq2},
+      {4, 32, 64, true, SubScale::kI8, 32, ScaleType::kF32, CodeBook::kIq3},
+  };
+  for (const auto& n : nested) {
+    PackedLayout layout;
+    layout.rows = rows;
+    layout.cols = cols;
+    layout.bits = n.bits;
+    layout.group = n.group;
+    layout.zero2 = n.zero2;
+    layout.has_min = n.has_min;
+    layout.sub = n.sub;
+    layout.super = n.super;
+    layout.scale_type = n.type;
+    layout.book = n.book;
+    EXPECT_TRUE(ValidatePackedLayout(layout).ok());
+    layouts.push_back(layout);
+  }
   return layouts;
 }
 
@@ -183,11 +230,8 @@ void CheckPacked(const KernelTable& tier, const PackedLayout& layout, int32_t to
     ASSERT_EQ(got[static_cast<size_t>(row)], 0.0f);
   }
   tier.matmul_packed_a8(&w.tiles, &x.rows, 0, middle, got.data(), layout.rows);
-  const std::string where =
-      "bits " + std::to_string(layout.bits) + ", group " + std::to_string(layout.group) +
-      ", zero2 " + std::to_string(layout.zero2) + ", min " + std::to_string(layout.has_min) + ", " +
-      std::to_string(layout.rows) + " x " + std::to_string(layout.cols) + ", tokens " +
-      std::to_string(tokens);
+  const std::string where = PackedName(layout) + ", " + std::to_string(layout.rows) + " x " +
+                            std::to_string(layout.cols) + ", tokens " + std::to_string(tokens);
   ExpectSame(want, got, count, where);
 }
 
@@ -199,6 +243,21 @@ void Check_matmul_packed_a8(const KernelTable& tier) {
   // Every layout at a size with partial tiles, half chunks and more than one panel.
   for (const PackedLayout& layout : PackedLayouts(37, 584)) {
     for (const int32_t tokens : {1, 7}) CheckPacked(tier, layout, tokens, rng, ++round % 2 == 0);
+    if (layout.nested() || layout.book != CodeBook::kNone)
+      CheckPacked(tier, layout, 11, rng, false);
+  }
+  // A row longer than what the products of few tokens take at once.
+  for (const int32_t group : {16, 32}) {
+    PackedLayout layout;
+    layout.rows = 17;
+    layout.cols = 17000;
+    layout.bits = 4;
+    layout.group = group;
+    layout.zero2 = 15;
+    layout.has_min = true;
+    layout.sub = SubScale::kI8;
+    layout.super = 256;
+    CheckPacked(tier, layout, 3, rng, false);
   }
   // Every number of tokens around the register tiles, few layouts.
   for (int32_t tokens = 0; tokens <= 14; ++tokens) {
@@ -234,8 +293,46 @@ void Check_unpack_tile_f32(const KernelTable& tier) {
         Guarded<float> got(count, cols % 2 == 1);
         scalar::unpack_tile_f32(&w.tiles, tile, want.data());
         tier.unpack_tile_f32(&w.tiles, tile, got.data());
-        ExpectSame(want, got, count, "bits " + std::to_string(layout.bits));
+        ExpectSame(want, got, count, PackedName(layout));
       }
+    }
+  }
+}
+
+// Two levels of scales are a way to write: their products written out as floats, and indexes
+// written out as bytes, give the same bits.
+TEST(PackedProduct, NestedScalesAndBooksEqualTheirFlatForms) {
+  Rng rng(24);
+  constexpr int32_t kRows = 21;
+  constexpr int32_t kCols = 520;
+  for (const PackedLayout& layout : PackedLayouts(kRows, kCols)) {
+    if (!layout.nested() && layout.book == CodeBook::kNone) continue;
+    SCOPED_TRACE(PackedName(layout));
+    const PackedCase nested(layout, rng, false);
+    PackedLayout flat_layout = layout;
+    flat_layout.sub = SubScale::kNone;
+    flat_layout.super = 0;
+    flat_layout.book = CodeBook::kNone;
+    flat_layout.scale_type = ScaleType::kF32;
+    if (layout.book != CodeBook::kNone) flat_layout.bits = 8;
+    PackedCase flat(flat_layout, rng, false);
+    std::memset(flat.bytes.data(), 0, flat.bytes.size());
+    std::vector<uint8_t> codes(kCols);
+    std::vector<float> scales(static_cast<size_t>(layout.groups()));
+    std::vector<float> mins(scales.size());
+    for (int32_t row = 0; row < kRows; ++row) {
+      UnpackRow(layout, row, nested.bytes.data(), codes.data(), scales.data(), mins.data());
+      PackRow(flat_layout, row, codes.data(), scales.data(), mins.data(), flat.bytes.data());
+    }
+    const QuantCase x(9, kCols, rng, false);
+    std::vector<float> want(9 * kRows);
+    std::vector<float> got(want.size());
+    for (const Tier& tier : AllTiers()) {
+      if (!tier.runs_here() || tier.table->matmul_packed_a8 == nullptr) continue;
+      const auto product = tier.table->matmul_packed_a8;
+      product(&flat.tiles, &x.rows, 0, layout.tiles(), want.data(), kRows);
+      product(&nested.tiles, &x.rows, 0, layout.tiles(), got.data(), kRows);
+      ExpectSame(want, got, want.size(), std::string(tier.name));
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "platform/file.h"
 #include "support/paths.h"
 #include "tensor/half.h"
+#include "tensor/matrix.h"
 
 namespace cellm {
 namespace {
@@ -143,19 +144,130 @@ TEST(GgufBlocks, TheIntegerFormLosesNothing) {
       DecodeGgufRowCodes(block, vectors.raw.data() + row * row_bytes, kCols, codes.data(),
                          scales.data(), mins.data());
       for (size_t g = 0; g < groups; ++g) {
-        if (layout.scale_type != ScaleType::kF16) continue;
+        if (layout.scale_type != ScaleType::kF16 || layout.nested()) continue;
         EXPECT_EQ(F16ToFloat(FloatToF16(scales[g])), scales[g]);
         if (!layout.has_min) continue;
         EXPECT_EQ(F16ToFloat(FloatToF16(mins[g])), mins[g]);
       }
       for (size_t i = 0; i < kCols; ++i) {
-        ASSERT_LT(codes[i], 1 << layout.bits);
+        ASSERT_LT(codes[i], 1 << block.bits);
         const size_t g = i / static_cast<size_t>(layout.group);
         const float product = static_cast<float>(2 * codes[i] - layout.zero2) * (scales[g] / 2.0f);
         const float value = layout.has_min ? product + mins[g] : product;
         ASSERT_EQ(value, vectors.values[row * kCols + i]) << row << "," << i;
       }
     }
+  }
+}
+
+Matrix MatrixOf(const NamedType& type, const Vectors& vectors) {
+  Matrix matrix;
+  matrix.format = type.format;
+  matrix.rows = kRows;
+  matrix.cols = kCols;
+  matrix.data = vectors.raw;
+  return matrix;
+}
+
+// Packs every row and reads the packed matrix back: the reference's values, bit for bit.
+void ExpectPackedHasTheValues(const Matrix& matrix, std::span<const float> values) {
+  auto layout = LosslessPackedLayout(matrix);
+  ASSERT_TRUE(layout.ok()) << layout.status().message();
+  std::vector<uint8_t> packed(layout->total_bytes());
+  std::vector<uint8_t> codes(kCols);
+  std::vector<float> floats(static_cast<size_t>(PackingFloats(*layout)));
+  for (int32_t row = 0; row < kRows; ++row) {
+    PackMatrixRow(matrix, row, *layout, row, codes.data(), floats.data(), packed.data());
+  }
+  Matrix again;
+  again.format = Format::kPacked;
+  again.rows = kRows;
+  again.cols = kCols;
+  again.packed = *layout;
+  again.data = packed;
+  ASSERT_TRUE(ValidateMatrix(again).ok());
+  std::vector<float> out(kCols);
+  for (int32_t row = 0; row < kRows; ++row) {
+    DecodeRow(again, row, out.data());
+    for (size_t i = 0; i < kCols; ++i) {
+      ASSERT_EQ(out[i], values[static_cast<size_t>(row) * kCols + i]) << row << "," << i;
+    }
+  }
+  // A packed matrix has its own layout, and packing it again changes nothing.
+  auto same = LosslessPackedLayout(again);
+  ASSERT_TRUE(same.ok());
+  EXPECT_EQ(PackedName(*same), PackedName(*layout));
+  std::vector<uint8_t> twice(packed.size());
+  for (int32_t row = 0; row < kRows; ++row) {
+    PackMatrixRow(again, row, *same, row, codes.data(), floats.data(), twice.data());
+  }
+  EXPECT_EQ(twice, packed);
+}
+
+TEST(GgufBlocks, PackingLosesNothing) {
+  for (const NamedType& type : kTypes) {
+    SCOPED_TRACE(type.name);
+    const Vectors vectors = Load(type.name);
+    ExpectPackedHasTheValues(MatrixOf(type, vectors), vectors.values);
+  }
+}
+
+// Columns that change place in units narrower than a super-block split its super-scale.
+TEST(GgufBlocks, PackingReorderedColumnsLosesNothing) {
+  for (const int32_t unit : {16, 32, 64, 128}) {
+    const int32_t units = kCols / unit;
+    std::vector<int32_t> order(static_cast<size_t>(units));
+    for (int32_t u = 0; u < units; ++u) order[static_cast<size_t>(u)] = (u * 3 + 1) % units;
+    for (const NamedType& type : kTypes) {
+      if (FindGgufBlock(type.format)->sub == SubScale::kNone) continue;
+      SCOPED_TRACE(std::string(type.name) + ", units of " + std::to_string(unit));
+      const Vectors vectors = Load(type.name);
+      Matrix matrix = MatrixOf(type, vectors);
+      matrix.column_order = order;
+      matrix.column_unit = unit;
+      std::vector<float> values(vectors.values.size());
+      for (size_t i = 0; i < values.size(); ++i) {
+        const size_t col = i % kCols;
+        const size_t width = static_cast<size_t>(unit);
+        const size_t from = static_cast<size_t>(order[col / width]) * width + col % width;
+        values[i] = vectors.values[i / kCols * kCols + from];
+      }
+      ExpectPackedHasTheValues(matrix, values);
+      // A factor for the whole matrix: scales are written out in float.
+      matrix.tensor_scale = 0.75f;
+      auto layout = LosslessPackedLayout(matrix);
+      ASSERT_TRUE(layout.ok());
+      EXPECT_FALSE(layout->nested());
+      EXPECT_EQ(layout->scale_type, ScaleType::kF32);
+    }
+  }
+}
+
+// Bits a weight in memory beside those in the file, at a width without padding.
+TEST(GgufBlocks, PackedBitsAreNearTheFiles) {
+  const struct {
+    Format format;
+    double file, packed;
+  } rows[] = {{Format::kQ4_0, 4.5, 4.5},         {Format::kQ4_1, 5.0, 5.0},
+              {Format::kQ5_0, 5.5, 5.5},         {Format::kQ5_1, 6.0, 6.0},
+              {Format::kQ8_0, 8.5, 8.5},         {Format::kQ2_K, 2.625, 2.625},
+              {Format::kQ3_K, 3.4375, 3.5625},   {Format::kQ4_K, 4.5, 4.625},
+              {Format::kQ5_K, 5.5, 5.625},       {Format::kQ6_K, 6.5625, 6.5625},
+              {Format::kIQ1_S, 1.5625, 2.75},    {Format::kIQ1_M, 1.75, 4.625},
+              {Format::kIQ2_XXS, 2.0625, 3.375}, {Format::kIQ2_XS, 2.3125, 3.625},
+              {Format::kIQ2_S, 2.5625, 3.625},   {Format::kIQ3_XXS, 3.0625, 4.375},
+              {Format::kIQ3_S, 3.4375, 4.375},   {Format::kIQ4_NL, 4.5, 4.5},
+              {Format::kIQ4_XS, 4.25, 4.3125},   {Format::kTQ1_0, 1.6875, 2.0625},
+              {Format::kTQ2_0, 2.0625, 2.0625},  {Format::kMXFP4, 4.25, 5.0},
+              {Format::kNVFP4, 4.5, 5.0},        {Format::kQ1_0, 1.125, 1.125},
+              {Format::kQ2_0, 2.25, 2.25}};
+  EXPECT_EQ(std::size(rows), std::size(kTypes));
+  for (const auto& row : rows) {
+    const GgufBlock& block = *FindGgufBlock(row.format);
+    SCOPED_TRACE(GetFormatInfo(row.format).name);
+    EXPECT_EQ(8.0 * block.bytes / block.weights, row.file);
+    const PackedLayout layout = GgufPackedLayout(block, 16, 4096, {});
+    EXPECT_EQ(8.0 * static_cast<double>(layout.total_bytes()) / (16.0 * 4096.0), row.packed);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,26 @@ namespace {
 
 PackedLayout Layout(int32_t rows, int32_t cols, int32_t bits, int32_t group, int32_t zero2,
                     ScaleType type = ScaleType::kF16, bool has_min = false) {
-  return {rows, cols, bits, group, zero2, type, has_min};
+  PackedLayout layout;
+  layout.rows = rows;
+  layout.cols = cols;
+  layout.bits = bits;
+  layout.group = group;
+  layout.zero2 = zero2;
+  layout.scale_type = type;
+  layout.has_min = has_min;
+  return layout;
+}
+
+PackedLayout Nested(PackedLayout layout, SubScale sub, int32_t super) {
+  layout.sub = sub;
+  layout.super = super;
+  return layout;
+}
+
+PackedLayout WithBook(PackedLayout layout, CodeBook book) {
+  layout.book = book;
+  return layout;
 }
 
 TEST(Packed, NamesRoundTrip) {
@@ -26,6 +46,14 @@ TEST(Packed, NamesRoundTrip) {
       {Layout(16, 64, 4, 64, 0, ScaleType::kF16, true), "x16.u4.g64.z0.f16.min"},
       {Layout(1, 1, 8, 0, 256), "x16.u8.grow.z256.f16"},
       {Layout(5, 999, 6, 16, 64, ScaleType::kF32), "x16.u6.g16.z64.f32"},
+      {Nested(Layout(16, 512, 4, 32, 0, ScaleType::kF16, true), SubScale::kI8, 256),
+       "x16.u4.g32.z0.f16.min.i8s256"},
+      {Nested(Layout(16, 512, 2, 16, 0, ScaleType::kF16, true), SubScale::kN4, 128),
+       "x16.u2.g16.z0.f16.min.n4s128"},
+      {WithBook(Layout(16, 64, 4, 32, 256), CodeBook::kIq4), "x16.u4.g32.z256.f16.iq4"},
+      {WithBook(Nested(Layout(16, 256, 3, 16, 256, ScaleType::kF32), SubScale::kI8, 256),
+                CodeBook::kIq2),
+       "x16.u3.g16.z256.f32.i8s256.iq2"},
   };
   for (const auto& c : cases) {
     ASSERT_TRUE(ValidatePackedLayout(c.layout).ok()) << c.name;
@@ -38,7 +66,9 @@ TEST(Packed, NamesRoundTrip) {
   for (const char* name :
        {"", "x16", "x8.u4.g32.z16.f16", "x16.u4.g032.z16.f16", "x16.u4.g32.z16.f16.min.min",
         "x16.u4.g32.z16.f64", "x16.u4.g32.z16.f16 ", "x16.u+4.g32.z16.f16", "x16.u4.g0.z16.f16",
-        "x16.u99999999999.g32.z16.f16", "x16.u4.g-32.z16.f16", "i4"}) {
+        "x16.u99999999999.g32.z16.f16", "x16.u4.g-32.z16.f16", "i4", "x16.u4.g32.z16.f16.i8s",
+        "x16.u4.g32.z16.f16.i8s256.min", "x16.u4.g32.z16.f16.i8s256.n4s256",
+        "x16.u4.g32.z16.f16.iq4.i8s256", "x16.u4.g32.z16.f16.iq5", "x16.u4.g32.z16.f16.n4s0256"}) {
     auto parsed = ParsePackedName(name, 16, 32);
     ASSERT_FALSE(parsed.ok()) << name;
     EXPECT_EQ(parsed.status().code(), StatusCode::kUnsupported) << name;
@@ -53,11 +83,25 @@ TEST(Packed, ValidateNamesTheField) {
   const struct {
     PackedLayout layout;
     const char* word;
-  } cases[] = {{Layout(0, 32, 4, 32, 16), "rows"},      {Layout(1, 0, 4, 32, 16), "columns"},
-               {Layout(1, 32, 0, 32, 16), "bits"},      {Layout(1, 32, 4, 8, 16), "group"},
-               {Layout(1, 32, 4, -32, 16), "group"},    {Layout(1, 32, 4, 48, 16), "group"},
-               {Layout(1, 32, 4, 32, -1), "zero2"},     {Layout(1, 32, 4, 32, 33), "zero2"},
-               {Layout(1 << 30, 32, 4, 32, 16), "rows"}};
+  } cases[] = {{Layout(0, 32, 4, 32, 16), "rows"},
+               {Layout(1, 0, 4, 32, 16), "columns"},
+               {Layout(1, 32, 0, 32, 16), "bits"},
+               {Layout(1, 32, 4, 8, 16), "group"},
+               {Layout(1, 32, 4, -32, 16), "group"},
+               {Layout(1, 32, 4, 48, 16), "group"},
+               {Layout(1, 32, 4, 32, -1), "zero2"},
+               {Layout(1, 32, 4, 32, 33), "zero2"},
+               {Layout(1 << 30, 32, 4, 32, 16), "rows"},
+               {Nested(Layout(1, 512, 4, 32, 16), SubScale::kI8, 0), "super-scales"},
+               {Nested(Layout(1, 512, 4, 32, 16), SubScale::kI8, 96), "super-scales"},
+               {Nested(Layout(1, 512, 4, 32, 16), SubScale::kI8, 1024), "super-scales"},
+               {Nested(Layout(1, 512, 4, 32, 16), SubScale::kI8, -256), "super-scales"},
+               {Nested(Layout(1, 512, 4, 0, 16), SubScale::kN4, 256), "super-scales"},
+               {Nested(Layout(1, 512, 4, 32, 16), SubScale::kNone, 256), "super-scales"},
+               {Nested(Layout(1, 512, 4, 32, 16), static_cast<SubScale>(3), 256), "sub-scales"},
+               {WithBook(Layout(1, 32, 3, 32, 16), CodeBook::kIq4), "code book"},
+               {WithBook(Layout(1, 32, 4, 32, 16), static_cast<CodeBook>(9)), "code book"},
+               {WithBook(Layout(1, 32, 4, 32, 513), CodeBook::kIq4), "zero2"}};
   for (const auto& c : cases) {
     const Status status = ValidatePackedLayout(c.layout);
     ASSERT_FALSE(status.ok()) << c.word;
@@ -174,6 +218,124 @@ TEST(Packed, RowsDecodeToCodeTimesScalePlusMin) {
         EXPECT_EQ(row[c], has_min ? product + mins[c / 16] : product);
       }
     }
+  }
+}
+
+// packed.h's table of a nested tile, written down once more: where each byte is and what it means.
+TEST(Packed, PlacesScalesOfScalesWhereTheTableSays) {
+  Rng rng(13);
+  for (const SubScale sub : {SubScale::kI8, SubScale::kN4}) {
+    PackedLayout layout =
+        Nested(Layout(18, 300, 4, 32, 0, ScaleType::kF16, true), sub, 128);  // 10 groups, 3 supers
+    ASSERT_EQ(layout.groups(), 10);
+    ASSERT_EQ(layout.supers(), 3);
+    std::vector<uint8_t> packed(layout.total_bytes());
+    std::vector<std::vector<int>> subs(18, std::vector<int>(20));
+    const std::vector<uint8_t> codes(300, 5);
+    for (int row = 0; row < layout.rows; ++row) {
+      const float supers[3] = {0.5f + static_cast<float>(row), -2.0f, 0.0f};
+      const float super_mins[3] = {-0.25f, 3.0f, 1.0f};
+      float scales[10];
+      float mins[10];
+      for (int g = 0; g < 10; ++g) {
+        int* const s = subs[static_cast<size_t>(row)].data();
+        const int low = sub == SubScale::kI8 ? -128 : 0;
+        const uint32_t span = sub == SubScale::kI8 ? 256 : 16;
+        s[g] = g >= 8 ? 0 : low + static_cast<int>(rng.NextBelow(span));
+        s[10 + g] = low + static_cast<int>(rng.NextBelow(span));
+        scales[g] = static_cast<float>(s[g]) * supers[g / 4];
+        mins[g] = static_cast<float>(s[10 + g]) * super_mins[g / 4];
+      }
+      PackRow(layout, row, codes.data(), {scales, mins, supers, super_mins}, packed.data());
+      float back[10];
+      float back_mins[10];
+      float back_supers[3];
+      float back_super_mins[3];
+      std::vector<uint8_t> back_codes(300);
+      UnpackRow(layout, row, packed.data(), back_codes.data(), back, back_mins);
+      UnpackSupers(layout, row, packed.data(), back_supers, back_super_mins);
+      EXPECT_EQ(back_codes, codes);
+      for (int g = 0; g < 10; ++g) {
+        EXPECT_EQ(back[g], scales[g]);
+        EXPECT_EQ(back_mins[g], mins[g]);
+      }
+      for (int s = 0; s < 3; ++s) {
+        EXPECT_EQ(back_supers[s], supers[s]);
+        EXPECT_EQ(back_super_mins[s], super_mins[s]);
+      }
+    }
+    for (int row = 0; row < layout.rows; ++row) {
+      const uint8_t* const tile =
+          packed.data() + static_cast<size_t>(row / 16) * layout.tile_bytes();
+      const uint8_t* const first = tile + 2 * 16 * 3 * 2;  // supers and super mins in halves
+      for (int g = 0; g < 10; ++g) {
+        const int* const s = subs[static_cast<size_t>(row)].data();
+        const uint8_t byte = first[16 * g + row % 16];
+        if (sub == SubScale::kN4) {
+          EXPECT_EQ(byte, s[g] | (s[10 + g] << 4));
+        } else {
+          EXPECT_EQ(static_cast<int8_t>(byte), s[g]);
+          EXPECT_EQ(static_cast<int8_t>(first[160 + 16 * g + row % 16]), s[10 + g]);
+        }
+      }
+    }
+    EXPECT_EQ(layout.codes_offset(), sub == SubScale::kI8 ? 512u : 384u);
+  }
+}
+
+// Scales that hostile files can hold: what no small integer gives stays what it is.
+TEST(Packed, NestedScalesKeepInfinitiesAndNan) {
+  PackedLayout layout = Nested(Layout(1, 64, 4, 32, 16), SubScale::kI8, 64);
+  const float inf = __builtin_inff();
+  const float nan = __builtin_nanf("");
+  const std::vector<uint8_t> codes(64, 1);
+  const struct {
+    float super, first, second;
+  } cases[] = {{inf, inf, nan}, {-inf, inf, -inf}, {nan, nan, nan}, {inf, -inf, inf}};
+  for (const auto& c : cases) {
+    std::vector<uint8_t> packed(layout.total_bytes());
+    const float scales[2] = {c.first, c.second};
+    PackRow(layout, 0, codes.data(), {scales, nullptr, &c.super, nullptr}, packed.data());
+    for (int g = 0; g < 2; ++g) {
+      float scale = 0;
+      UnpackScale(layout, 0, g, packed.data(), &scale, nullptr);
+      if (std::isnan(scales[g])) {
+        EXPECT_TRUE(std::isnan(scale));
+      } else {
+        EXPECT_EQ(scale, scales[g]);
+      }
+    }
+  }
+}
+
+TEST(Packed, BooksAreAscendingAndRoundTrip) {
+  const struct {
+    CodeBook book;
+    int bits, levels;
+  } books[] = {{CodeBook::kIq4, 4, 16},
+               {CodeBook::kE2M1, 4, 15},
+               {CodeBook::kIq2, 3, 6},
+               {CodeBook::kIq3, 4, 16}};
+  EXPECT_EQ(CodeBookBytes(CodeBook::kNone), nullptr);
+  for (const auto& b : books) {
+    const uint8_t* const bytes = CodeBookBytes(b.book);
+    ASSERT_NE(bytes, nullptr);
+    PackedLayout layout = WithBook(Layout(3, 50, b.bits, 0, 0), b.book);
+    ASSERT_TRUE(ValidatePackedLayout(layout).ok());
+    std::vector<uint8_t> packed(layout.total_bytes());
+    std::vector<uint8_t> codes(50);
+    for (size_t i = 0; i < codes.size(); ++i) {
+      codes[i] = bytes[i % static_cast<size_t>(b.levels)];
+      if (i > 0 && i < static_cast<size_t>(b.levels)) {
+        EXPECT_LT(bytes[i - 1], bytes[i]);
+      }
+    }
+    const float scale = 0.5f;
+    PackRow(layout, 2, codes.data(), &scale, nullptr, packed.data());
+    std::vector<uint8_t> back(50);
+    float back_scale = 0;
+    UnpackRow(layout, 2, packed.data(), back.data(), &back_scale, nullptr);
+    EXPECT_EQ(back, codes);
   }
 }
 

@@ -100,18 +100,20 @@ void HalfTile(Block& block, int half, int32_t token, float* out, int64_t out_str
   int32_t group = block.chunk_begin * kPieces / part_group;
   int32_t left = part_group - block.chunk_begin * kPieces % part_group;
   __m256 scale = LoadScales(w, block.tile, group, half);
-  __m256 min = has_min ? LoadScales(w, block.tile + w.mins_offset, group, half) : scale;
+  __m256 min = has_min ? LoadMins(w, block.tile, group, half) : scale;
   for (int32_t chunk = 0; chunk < block.chunks; ++chunk) {
     const uint8_t* codes = block.bytes + chunk * 512 + 32 * half;
     // Narrower codes were read, and the next ones prefetched, when they were widened.
-    if (kWidth == Width::kByte && half == 0 && token == 0) PrefetchStep(block.ahead);
+    if (kWidth == Width::kByte && w.bits == 8 && half == 0 && token == 0) {
+      PrefetchStep(block.ahead);
+    }
 #pragma GCC unroll 2
     for (int piece = 0; piece < kPieces; ++piece) {
       if (left == 0) {
         ++group;
         left = part_group;
         scale = LoadScales(w, block.tile, group, half);
-        if (has_min) min = LoadScales(w, block.tile + w.mins_offset, group, half);
+        if (has_min) min = LoadMins(w, block.tile, group, half);
       }
       --left;
       const __m256 own = block.odd ? _mm256_mul_ps(scale, _mm256_set1_ps(0.5f)) : scale;
@@ -187,10 +189,10 @@ void RunTile(Block& block, int32_t tile, float* out, int64_t out_stride) {
         data + w.codes_offset + static_cast<size_t>(begin) * 64u * static_cast<size_t>(w.bits);
     block.bytes = codes;
     if (w.bits != 8) {
-      WidenBits(w.bits, codes, block.chunks, bytes, block.ahead);
+      WidenCodes(w, codes, block.chunks, bytes, block.ahead);
       block.bytes = bytes;
     }
-    if (w.bits == 8) {
+    if (w.bits == 8 || w.book != nullptr) {
       RunBlock<Width::kByte, kHalves>(block, tile, out, out_stride);
     } else if (w.bits > 4) {
       RunBlock<Width::kMiddle, kHalves>(block, tile, out, out_stride);
@@ -209,7 +211,7 @@ void matmul_packed_a8(const PackedTiles* w, const QuantRows* x, int32_t tile_beg
   block.x = x;
   block.odd = w->zero2 % 2 != 0;
   // Moving bytes down by 128 leaves 128 * sum(x) to be added back.
-  const int32_t moved = w->bits == 8 ? 128 : 0;
+  const int32_t moved = w->bits == 8 || w->book != nullptr ? 128 : 0;
   block.correction = block.odd ? 2 * moved - w->zero2 : moved - w->zero2 / 2;
   for (int32_t tile = tile_begin; tile < tile_end; ++tile) {
     if (w->group == 16) {
@@ -230,8 +232,8 @@ void unpack_tile_f32(const PackedTiles* w, int32_t tile, float* out) {
   const __m256i zero2 = _mm256_set1_epi32(w->zero2);
   Ahead no_ahead = {nullptr, 0};
   for (int32_t chunk = 0; chunk < w->chunks; ++chunk) {
-    WidenBits(
-        w->bits,
+    WidenCodes(
+        *w,
         data + w->codes_offset + static_cast<size_t>(chunk) * 64u * static_cast<size_t>(w->bits), 1,
         bytes, no_ahead);
     for (int part = 0; part < 2; ++part) {
@@ -240,8 +242,7 @@ void unpack_tile_f32(const PackedTiles* w, int32_t tile, float* out) {
         _mm256_store_ps(scales[part] + 8 * half,
                         _mm256_mul_ps(LoadScales(*w, data, group, half), _mm256_set1_ps(0.5f)));
         if (has_min) {
-          _mm256_store_ps(mins[part] + 8 * half,
-                          LoadScales(*w, data + w->mins_offset, group, half));
+          _mm256_store_ps(mins[part] + 8 * half, LoadMins(*w, data, group, half));
         }
       }
     }

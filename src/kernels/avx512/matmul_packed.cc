@@ -25,30 +25,34 @@ struct PairDot {
 };
 
 // The chunk's codes as 512 bytes, [column / 4][row][column % 4].
-template <int kBits>
-void StoreChunk(const uint8_t* codes, uint8_t* bytes) {
+template <int kCode>
+void StoreChunk(const PackedTiles& w, const uint8_t* codes, uint8_t* bytes) {
   __m512i operands[8];
-  LoadChunk<kBits>(codes, operands);
+  LoadChunk<kCode>(codes, LoadBook(w), operands);
 #pragma GCC unroll 8
   for (int v = 0; v < 8; ++v) _mm512_store_si512(bytes + 64 * v, operands[v]);
 }
 
-void StoreChunk(int32_t bits, const uint8_t* codes, uint8_t* bytes) {
-  switch (bits) {
+void StoreChunk(const PackedTiles& w, const uint8_t* codes, uint8_t* bytes) {
+  switch (w.bits + (w.book == nullptr ? 0 : kBook)) {
+    case kBook + 4:
+      return StoreChunk<kBook + 4>(w, codes, bytes);
+    case kBook + 3:
+      return StoreChunk<kBook + 3>(w, codes, bytes);
     case 8:
-      return StoreChunk<8>(codes, bytes);
+      return StoreChunk<8>(w, codes, bytes);
     case 6:
-      return StoreChunk<6>(codes, bytes);
+      return StoreChunk<6>(w, codes, bytes);
     case 5:
-      return StoreChunk<5>(codes, bytes);
+      return StoreChunk<5>(w, codes, bytes);
     case 4:
-      return StoreChunk<4>(codes, bytes);
+      return StoreChunk<4>(w, codes, bytes);
     case 3:
-      return StoreChunk<3>(codes, bytes);
+      return StoreChunk<3>(w, codes, bytes);
     case 2:
-      return StoreChunk<2>(codes, bytes);
+      return StoreChunk<2>(w, codes, bytes);
     default:
-      return StoreChunk<1>(codes, bytes);
+      return StoreChunk<1>(w, codes, bytes);
   }
 }
 
@@ -72,18 +76,16 @@ void unpack_tile_f32(const PackedTiles* w, int32_t tile, float* out) {
   alignas(64) float mins[2][16] = {};
   const uint8_t* data = w->data + static_cast<size_t>(tile) * w->tile_bytes;
   const uint8_t* codes = data + w->codes_offset;
-  const bool is_f32 = w->scales_are_f32 != 0;
   const bool has_min = w->has_min != 0;
   const __m512i zero2 = _mm512_set1_epi32(w->zero2);
   const __m256i columns = _mm256_setr_epi32(0, 16, 32, 48, 64, 80, 96, 112);
   for (int32_t chunk = 0; chunk < w->chunks; ++chunk) {
-    StoreChunk(w->bits, codes + static_cast<size_t>(chunk) * 64u * static_cast<size_t>(w->bits),
-               bytes);
+    StoreChunk(*w, codes + static_cast<size_t>(chunk) * 64u * static_cast<size_t>(w->bits), bytes);
     for (int half = 0; half < 2; ++half) {
       const int32_t group = ClampGroup(*w, (chunk * 32 + 16 * half) / w->group);
       _mm512_store_ps(scales[half],
-                      _mm512_mul_ps(LoadScales(data, group, is_f32), _mm512_set1_ps(0.5f)));
-      if (has_min) _mm512_store_ps(mins[half], LoadScales(data + w->mins_offset, group, is_f32));
+                      _mm512_mul_ps(LoadScales(*w, data, group), _mm512_set1_ps(0.5f)));
+      if (has_min) _mm512_store_ps(mins[half], LoadMins(*w, data, group));
     }
     const int32_t left = w->cols - chunk * 32;
     for (int32_t row = 0; row < 16; ++row) {

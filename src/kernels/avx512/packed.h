@@ -28,6 +28,7 @@ using kernels::QuantRows;
 constexpr int32_t kDirectTokens = 8;  // up to this many: from memory; beyond: panels
 constexpr int32_t kPanelTokens = 6;
 constexpr int32_t kPanelChunks = 16;
+constexpr int32_t kSegmentChunks = 512;
 // How far decode reads ahead of itself: 8 KB measured best (30 GB/s of a 30 GB/s limit on a Zen 4
 // core, where 2 KB gave 24 and none 18).
 constexpr int32_t kAheadBytes = 8192;
@@ -67,8 +68,23 @@ CELLM_INLINE void AddPlane1(const uint8_t* p, __m512i w[8]) {
   for (int v = 0; v < 8; ++v) w[v] = kFirst ? fields[v] : _mm512_or_si512(w[v], fields[v]);
 }
 
-template <int kBits>
-CELLM_INLINE void LoadChunk(const uint8_t* p, __m512i w[8]) {
+// What a chunk stores: codes of `kCode` bits, or with kBook added indexes into a book of bytes.
+constexpr int kBook = 16;
+constexpr int BitsOf(int code) { return code & 15; }
+// Bits of the operands that LoadChunk() makes.
+constexpr int WidthOf(int code) { return code >= kBook ? 8 : code; }
+
+// The book in every quarter of a vector.
+CELLM_INLINE __m512i LoadBook(const PackedTiles& w) {
+  if (w.book == nullptr) return _mm512_setzero_si512();
+  const __m128i bytes = w.bits == 3 ? _mm_loadl_epi64(reinterpret_cast<const __m128i*>(w.book))
+                                    : _mm_loadu_si128(reinterpret_cast<const __m128i*>(w.book));
+  return _mm512_broadcast_i32x4(bytes);
+}
+
+template <int kCode>
+CELLM_INLINE void LoadChunk(const uint8_t* p, __m512i book, __m512i w[8]) {
+  constexpr int kBits = BitsOf(kCode);
   if constexpr (kBits == 8) {
 #pragma GCC unroll 8
     for (int v = 0; v < 8; ++v) w[v] = LoadVector(p + 64 * v);
@@ -87,6 +103,10 @@ CELLM_INLINE void LoadChunk(const uint8_t* p, __m512i w[8]) {
       p += 2 * 64;
     }
     if constexpr ((kBits & 1) != 0) AddPlane1<kBits & 6, (kBits & 6) == 0>(p, w);
+    if constexpr (kCode >= kBook) {
+#pragma GCC unroll 8
+      for (int v = 0; v < 8; ++v) w[v] = _mm512_shuffle_epi8(book, w[v]);
+    }
   }
 }
 
@@ -96,14 +116,42 @@ CELLM_INLINE __m512i Broadcast4(const int8_t* x) {
   return _mm512_set1_epi32(four);
 }
 
-// Scales (or mins) of one group. With an odd number of 16-wide groups the last half chunk is
-// padding and takes the scale before it, which multiplies zero.
+// With an odd number of 16-wide groups the last half chunk is padding and takes the scale before
+// it, which multiplies zero.
 CELLM_INLINE int32_t ClampGroup(const PackedTiles& w, int32_t group) {
   return group < w.groups ? group : w.groups - 1;
 }
-CELLM_INLINE __m512 LoadScales(const uint8_t* scales, int32_t group, bool is_f32) {
+CELLM_INLINE __m512 LoadFloats(const uint8_t* scales, int32_t group, bool is_f32) {
   if (is_f32) return _mm512_loadu_ps(scales + static_cast<size_t>(group) * 64u);
   return LoadHalves(reinterpret_cast<const uint16_t*>(scales) + static_cast<size_t>(group) * 16u);
+}
+CELLM_INLINE __m128i LoadSubs(const uint8_t* subs, int32_t group) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(subs + static_cast<size_t>(group) * 16u));
+}
+CELLM_INLINE __m512 TimesSubs(__m512 super, __m128i subs) {
+  return _mm512_mul_ps(super, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(subs)));
+}
+
+// Scales and mins of one group; `scales` is where the tile begins.
+CELLM_INLINE __m512 LoadScales(const PackedTiles& w, const uint8_t* scales, int32_t group) {
+  const bool is_f32 = w.scales_are_f32 != 0;
+  if (w.sub == kernels::kSubNone) return LoadFloats(scales, group, is_f32);
+  __m128i subs = LoadSubs(scales + w.subs_offset, group);
+  if (w.sub == kernels::kSubN4) subs = _mm_and_si128(subs, _mm_set1_epi8(15));
+  return TimesSubs(LoadFloats(scales, group >> w.super_shift, is_f32), subs);
+}
+CELLM_INLINE __m512 LoadMins(const PackedTiles& w, const uint8_t* scales, int32_t group) {
+  const bool is_f32 = w.scales_are_f32 != 0;
+  const uint8_t* mins = scales + w.mins_offset;
+  if (w.sub == kernels::kSubNone) return LoadFloats(mins, group, is_f32);
+  __m128i subs;
+  if (w.sub == kernels::kSubN4) {
+    subs = LoadSubs(scales + w.subs_offset, group);
+    subs = _mm_and_si128(_mm_srli_epi16(subs, 4), _mm_set1_epi8(15));
+  } else {
+    subs = LoadSubs(scales + w.sub_mins_offset, group);
+  }
+  return TimesSubs(LoadFloats(mins, group >> w.super_shift, is_f32), subs);
 }
 
 // What stays the same over a call.
@@ -117,34 +165,91 @@ struct PackedCall {
   int32_t part_group;  // pieces (chunks, or half chunks) per group
 };
 
-// The rest of a piece for one token: integer sum to running float.
-CELLM_INLINE __m512 Finish(const PackedCall& call, __m512i product, int32_t correction,
-                           __m512 scale, float xscale, __m512 f) {
-  if (call.odd) {
-    product = _mm512_add_epi32(_mm512_add_epi32(product, product), _mm512_set1_epi32(correction));
-  }
-  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(product), _mm512_mul_ps(scale, _mm512_set1_ps(xscale)),
-                         f);
+// The scale of one group, halved when odd.
+template <bool kHalves>
+CELLM_INLINE __m512 ScaleOf(const PackedCall& call, const uint8_t* tile, int32_t group) {
+  const __m512 scale = LoadScales(*call.w, tile, kHalves ? ClampGroup(*call.w, group) : group);
+  return call.odd ? _mm512_mul_ps(scale, _mm512_set1_ps(0.5f)) : scale;
 }
 
-// One tile times T tokens from `token`, straight from memory.
-template <typename Dot, int kBits, int T, bool kHalves>
-void DirectTile(const PackedCall& call, int32_t tile, int32_t token) {
+// Scales and mins of `count` pieces from `piece`, halved when odd: rows `stride` floats apart.
+template <bool kHalves>
+CELLM_INLINE void ExpandScales(const PackedCall& call, const uint8_t* tile, int32_t piece,
+                               int32_t count, float* scales, float* mins, int64_t stride) {
   const PackedTiles& w = *call.w;
-  const int64_t chunks = w.chunks;
-  const uint8_t* data = w.data + static_cast<size_t>(tile) * w.tile_bytes;
-  const uint8_t* codes = data + w.codes_offset;
-  const int8_t* values = call.x->values + token * chunks * 32;
-  const float* xscales = call.x->scales + token * chunks;
-  const int32_t* sums = call.x->sums + token * chunks * 2;
-  const bool has_min = w.has_min != 0;
-  const bool is_f32 = w.scales_are_f32 != 0;
+  int32_t group = piece / call.part_group;
+  int32_t left = call.part_group - piece % call.part_group;
+  __m512 scale = _mm512_setzero_ps();
+  __m512 min = _mm512_setzero_ps();
+  for (int32_t i = 0; i < count; ++i) {
+    if (i == 0 || left == 0) {
+      if (left == 0) {
+        ++group;
+        left = call.part_group;
+      }
+      scale = ScaleOf<kHalves>(call, tile, group);
+      if (w.has_min != 0) min = LoadMins(w, tile, kHalves ? ClampGroup(w, group) : group);
+    }
+    --left;
+    _mm512_store_ps(scales + i * stride, scale);
+    if (w.has_min != 0) _mm512_store_ps(mins + i * stride, min);
+  }
+}
+
+// For up to kDirectTokens tokens and a segment of a row: what integer sums start from (or, when
+// odd, end with), and for mins the scaled sums of activations. [token][piece]
+struct DirectTokens {
+  // A line more than the power of two, or all tokens would meet in one set of L1.
+  static constexpr int32_t kStride = kSegmentChunks * 2 + 16;
+  int32_t corrections[kDirectTokens][kStride];
+  float scaled_sums[kDirectTokens][kStride];
+};
+
+template <bool kHalves>
+void PrepareDirect(const PackedCall& call, int32_t chunk_begin, int32_t count,
+                   DirectTokens& tokens) {
+  const int64_t chunks = call.w->chunks;
+  const bool has_min = call.w->has_min != 0;
+  for (int32_t t = 0; t < call.x->rows; ++t) {
+    const int32_t* sums = call.x->sums + (t * chunks + chunk_begin) * 2;
+    const float* xscales = call.x->scales + t * chunks + chunk_begin;
+    for (int32_t i = 0; i < count; ++i) {
+      for (int32_t piece = 0; piece < (kHalves ? 2 : 1); ++piece) {
+        const int32_t sum = kHalves ? sums[2 * i + piece] : sums[2 * i] + sums[2 * i + 1];
+        const int32_t at = kHalves ? 2 * i + piece : i;
+        tokens.corrections[t][at] = -call.zero * sum;
+        if (has_min) tokens.scaled_sums[t][at] = xscales[i] * static_cast<float>(sum);
+      }
+    }
+  }
+}
+
+// Part of a row: all of it but for very long ones.
+struct Segment {
+  int32_t begin, end;  // chunks
+  const DirectTokens* tokens;
+};
+
+// One tile times T tokens, straight from memory. Running sums wait in `out` between segments.
+template <typename Dot, int kCode, int T, bool kHalves>
+void DirectTile(const PackedCall& call, const Segment& segment, int32_t tile) {
+  const PackedTiles& w = *call.w;
+  constexpr int kBits = BitsOf(kCode);
   constexpr int kPieces = kHalves ? 2 : 1;
   constexpr int kWidth = 8 / kPieces;
+  const int64_t chunks = w.chunks;
+  const uint8_t* data = w.data + static_cast<size_t>(tile) * w.tile_bytes;
+  const uint8_t* codes = data + w.codes_offset + static_cast<size_t>(segment.begin) * 64u * kBits;
+  const int8_t* values = call.x->values;
+  const float* xscales = call.x->scales;
+  const bool has_min = w.has_min != 0;
+  const bool odd = call.odd;
+  const __m512i book = LoadBook(w);
   // The tile's share of the stream is prefetched at an even pace, scales included, so that the
   // prefetches of all tiles together touch every line once.
-  const char* ahead = reinterpret_cast<const char*>(data) + kAheadBytes;
   const size_t step = w.tile_bytes / static_cast<size_t>(chunks);
+  const char* ahead =
+      reinterpret_cast<const char*>(data) + kAheadBytes + step * static_cast<size_t>(segment.begin);
   // Reading the scales at once keeps all reads in the order of memory; taken as they are needed, a
   // line for every other chunk, they cost a memory latency a tile (u8 groups of 32, 576 columns:
   // 20 GB/s instead of 28).
@@ -157,88 +262,115 @@ void DirectTile(const PackedCall& call, int32_t tile, int32_t token) {
     scales = copy;
   }
 
+  const __mmask16 mask = LaneMask(w.rows - tile * 16);
+  float* out = call.out + tile * 16;
   __m512 f[T];
 #pragma GCC unroll 8
-  for (int t = 0; t < T; ++t) f[t] = _mm512_setzero_ps();
-  __m512 scale = _mm512_setzero_ps();
-  __m512 min = _mm512_setzero_ps();
-  int32_t group = 0;
-  int32_t left = 0;  // pieces before the next group
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+  for (int t = 0; t < T; ++t) {
+    f[t] = segment.begin == 0 ? _mm512_setzero_ps()
+                              : _mm512_maskz_loadu_ps(mask, out + t * call.out_stride);
+  }
+  int32_t group = segment.begin * kPieces / call.part_group;
+  int32_t left = call.part_group - segment.begin * kPieces % call.part_group;
+  __m512 scale = ScaleOf<kHalves>(call, scales, group);
+  __m512 min = has_min ? LoadMins(w, scales, group) : scale;
+  for (int32_t chunk = segment.begin; chunk < segment.end; ++chunk) {
     __m512i operands[8];
 #pragma GCC unroll 16
     for (int line = 0; line < kBits + 1; ++line) _mm_prefetch(ahead + 64 * line, _MM_HINT_T0);
     ahead += step;
-    LoadChunk<kBits>(codes, operands);
+    LoadChunk<kCode>(codes, book, operands);
     codes += 64 * kBits;
 #pragma GCC unroll 2
     for (int piece = 0; piece < kPieces; ++piece) {
       if (left == 0) {
-        const int32_t own = kHalves ? ClampGroup(w, group) : group;
-        scale = LoadScales(scales, own, is_f32);
-        if (call.odd) scale = _mm512_mul_ps(scale, _mm512_set1_ps(0.5f));
-        if (has_min) min = LoadScales(scales + w.mins_offset, own, is_f32);
         ++group;
         left = call.part_group;
+        scale = ScaleOf<kHalves>(call, scales, group);
+        if (has_min) min = LoadMins(w, scales, kHalves ? ClampGroup(w, group) : group);
       }
       --left;
+      const int32_t at = (chunk - segment.begin) * kPieces + piece;
+      __m512i sums[T];
 #pragma GCC unroll 8
       for (int t = 0; t < T; ++t) {
         const int8_t* x = values + (t * chunks + chunk) * 32 + piece * 16;
-        const int32_t* s = sums + (t * chunks + chunk) * 2;
-        const int32_t sum = kHalves ? s[piece] : s[0] + s[1];
-        const int32_t correction = -call.zero * sum;
         // Two chains hide the latency of the dot product.
-        __m512i a = _mm512_set1_epi32(call.odd ? 0 : correction);
+        __m512i a =
+            odd ? _mm512_setzero_si512() : _mm512_set1_epi32(segment.tokens->corrections[t][at]);
         __m512i b = _mm512_setzero_si512();
 #pragma GCC unroll 8
         for (int v = 0; v < kWidth; v += 2) {
-          a = Dot::template Add<kBits>(a, operands[piece * kWidth + v], Broadcast4(x + 4 * v));
-          b = Dot::template Add<kBits>(b, operands[piece * kWidth + v + 1],
-                                       Broadcast4(x + 4 * v + 4));
+          const __m512i* const operand = operands + piece * kWidth + v;
+          a = Dot::template Add<WidthOf(kCode)>(a, operand[0], Broadcast4(x + 4 * v));
+          b = Dot::template Add<WidthOf(kCode)>(b, operand[1], Broadcast4(x + 4 * v + 4));
         }
-        const float xscale = xscales[t * chunks + chunk];
-        f[t] = Finish(call, _mm512_add_epi32(a, b), correction, scale, xscale, f[t]);
-        if (has_min) {
-          f[t] = _mm512_fmadd_ps(min, _mm512_set1_ps(xscale * static_cast<float>(sum)), f[t]);
+        sums[t] = _mm512_add_epi32(a, b);
+      }
+      if (odd) {
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) {
+          sums[t] = _mm512_add_epi32(_mm512_add_epi32(sums[t], sums[t]),
+                                     _mm512_set1_epi32(segment.tokens->corrections[t][at]));
+        }
+      }
+#pragma GCC unroll 8
+      for (int t = 0; t < T; ++t) {
+        const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(xscales[t * chunks + chunk]));
+        f[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t]), both, f[t]);
+      }
+      if (has_min) {
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t) {
+          f[t] = _mm512_fmadd_ps(min, _mm512_set1_ps(segment.tokens->scaled_sums[t][at]), f[t]);
         }
       }
     }
   }
-  const __mmask16 mask = LaneMask(w.rows - tile * 16);
-  float* out = call.out + token * call.out_stride + tile * 16;
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) _mm512_mask_storeu_ps(out + t * call.out_stride, mask, f[t]);
 }
 
-template <typename Dot, int kBits, bool kHalves>
-void Direct(const PackedCall& call, int32_t tile_begin, int32_t tile_end, int32_t token,
-            int32_t count) {
+template <typename Dot, int kCode, int T, bool kHalves>
+void DirectTiles(const PackedCall& call, const Segment& segment, int32_t tile_begin,
+                 int32_t tile_end) {
   for (int32_t tile = tile_begin; tile < tile_end; ++tile) {
-    switch (count) {
+    DirectTile<Dot, kCode, T, kHalves>(call, segment, tile);
+  }
+}
+
+template <typename Dot, int kCode, bool kHalves>
+void Direct(const PackedCall& call, int32_t tile_begin, int32_t tile_end) {
+  DirectTokens tokens;
+  for (int32_t begin = 0; begin < call.w->chunks; begin += kSegmentChunks) {
+    const int32_t left = call.w->chunks - begin;
+    const int32_t count = left < kSegmentChunks ? left : kSegmentChunks;
+    PrepareDirect<kHalves>(call, begin, count, tokens);
+    const Segment segment = {begin, begin + count, &tokens};
+    switch (call.x->rows) {
       case 1:
-        DirectTile<Dot, kBits, 1, kHalves>(call, tile, token);
+        DirectTiles<Dot, kCode, 1, kHalves>(call, segment, tile_begin, tile_end);
         break;
       case 2:
-        DirectTile<Dot, kBits, 2, kHalves>(call, tile, token);
+        DirectTiles<Dot, kCode, 2, kHalves>(call, segment, tile_begin, tile_end);
         break;
       case 3:
-        DirectTile<Dot, kBits, 3, kHalves>(call, tile, token);
+        DirectTiles<Dot, kCode, 3, kHalves>(call, segment, tile_begin, tile_end);
         break;
       case 4:
-        DirectTile<Dot, kBits, 4, kHalves>(call, tile, token);
+        DirectTiles<Dot, kCode, 4, kHalves>(call, segment, tile_begin, tile_end);
         break;
       case 5:
-        DirectTile<Dot, kBits, 5, kHalves>(call, tile, token);
+        DirectTiles<Dot, kCode, 5, kHalves>(call, segment, tile_begin, tile_end);
         break;
       case 6:
-        DirectTile<Dot, kBits, 6, kHalves>(call, tile, token);
+        DirectTiles<Dot, kCode, 6, kHalves>(call, segment, tile_begin, tile_end);
         break;
       case 7:
-        DirectTile<Dot, kBits, 7, kHalves>(call, tile, token);
+        DirectTiles<Dot, kCode, 7, kHalves>(call, segment, tile_begin, tile_end);
         break;
       default:
-        DirectTile<Dot, kBits, 8, kHalves>(call, tile, token);
+        DirectTiles<Dot, kCode, 8, kHalves>(call, segment, tile_begin, tile_end);
         break;
     }
   }
@@ -262,38 +394,23 @@ struct PanelTokens {
   float scaled_sums[kPanelTokens][kPanelChunks * 2];
 };
 
-template <int kBits>
+template <int kCode>
 void WidenTile(const PackedTiles& w, int32_t tile, int slot, Panel& panel) {
+  constexpr int kBits = BitsOf(kCode);
   const uint8_t* codes = w.data + static_cast<size_t>(tile) * w.tile_bytes + w.codes_offset +
                          static_cast<size_t>(panel.chunk_begin) * (64u * kBits);
-  if constexpr (kBits == 8) {
+  if constexpr (kCode == 8) {
     panel.codes[slot] = codes;
   } else {
+    const __m512i book = LoadBook(w);
     panel.codes[slot] = panel.widened[slot][0];
     for (int32_t chunk = 0; chunk < panel.chunks; ++chunk) {
       __m512i operands[8];
-      LoadChunk<kBits>(codes + chunk * 64 * kBits, operands);
+      LoadChunk<kCode>(codes + chunk * 64 * kBits, book, operands);
 #pragma GCC unroll 8
       for (int v = 0; v < 8; ++v) {
         _mm512_store_si512(panel.widened[slot][chunk] + 64 * v, operands[v]);
       }
-    }
-  }
-}
-
-template <bool kHalves>
-void ExpandScales(const PackedCall& call, int32_t tile, int slot, Panel& panel) {
-  const PackedTiles& w = *call.w;
-  const uint8_t* data = w.data + static_cast<size_t>(tile) * w.tile_bytes;
-  const bool is_f32 = w.scales_are_f32 != 0;
-  constexpr int kPieces = kHalves ? 2 : 1;
-  for (int32_t piece = 0; piece < panel.chunks * kPieces; ++piece) {
-    const int32_t group = ClampGroup(w, (panel.chunk_begin * kPieces + piece) / call.part_group);
-    __m512 scale = LoadScales(data, group, is_f32);
-    if (call.odd) scale = _mm512_mul_ps(scale, _mm512_set1_ps(0.5f));
-    _mm512_store_ps(panel.scales[piece][slot], scale);
-    if (w.has_min != 0) {
-      _mm512_store_ps(panel.mins[piece][slot], LoadScales(data + w.mins_offset, group, is_f32));
     }
   }
 }
@@ -393,8 +510,14 @@ void PanelTile(const PackedCall& call, const Panel& panel, const PanelTokens& to
         const float xscale = tokens.xscales[t][chunk];
 #pragma GCC unroll 2
         for (int n = 0; n < N; ++n) {
-          f[t][n] = Finish(call, sums[t][n], tokens.corrections[t][index],
-                           _mm512_load_ps(panel.scales[index][n]), xscale, f[t][n]);
+          if (odd) {
+            sums[t][n] = _mm512_add_epi32(_mm512_add_epi32(sums[t][n], sums[t][n]),
+                                          _mm512_set1_epi32(tokens.corrections[t][index]));
+          }
+          f[t][n] = _mm512_fmadd_ps(
+              _mm512_cvtepi32_ps(sums[t][n]),
+              _mm512_mul_ps(_mm512_load_ps(panel.scales[index][n]), _mm512_set1_ps(xscale)),
+              f[t][n]);
           if (has_min) {
             f[t][n] = _mm512_fmadd_ps(_mm512_load_ps(panel.mins[index][n]),
                                       _mm512_set1_ps(tokens.scaled_sums[t][index]), f[t][n]);
@@ -460,15 +583,19 @@ void PrefetchNext(const PackedCall& call, int32_t tile, int tiles, const Panel& 
   }
 }
 
-template <int kBits, bool kHalves>
+template <int kCode, bool kHalves>
 void FillPanel(const PackedCall& call, int32_t tile, int tiles, Panel& panel) {
+  constexpr int kPieces = kHalves ? 2 : 1;
+  const PackedTiles& w = *call.w;
   for (int slot = 0; slot < tiles; ++slot) {
-    WidenTile<kBits>(*call.w, tile + slot, slot, panel);
-    ExpandScales<kHalves>(call, tile + slot, slot, panel);
+    WidenTile<kCode>(w, tile + slot, slot, panel);
+    ExpandScales<kHalves>(call, w.data + static_cast<size_t>(tile + slot) * w.tile_bytes,
+                          panel.chunk_begin * kPieces, panel.chunks * kPieces,
+                          panel.scales[0][slot], panel.mins[0][slot], 32);
   }
 }
 
-template <typename Dot, int kBits, bool kHalves>
+template <typename Dot, int kCode, bool kHalves>
 void Panels(const PackedCall& call, int32_t tile_begin, int32_t tile_end) {
   Panel panel;
   for (int32_t tile = tile_begin; tile < tile_end; tile += 2) {
@@ -476,8 +603,8 @@ void Panels(const PackedCall& call, int32_t tile_begin, int32_t tile_end) {
     for (int32_t begin = 0; begin < call.w->chunks; begin += kPanelChunks) {
       panel.chunk_begin = begin;
       panel.chunks = call.w->chunks - begin < kPanelChunks ? call.w->chunks - begin : kPanelChunks;
-      FillPanel<kBits, kHalves>(call, tile, tiles, panel);
-      PrefetchNext<kBits>(call, tile, tiles, panel);
+      FillPanel<kCode, kHalves>(call, tile, tiles, panel);
+      PrefetchNext<BitsOf(kCode)>(call, tile, tiles, panel);
       if (tiles == 2) {
         PanelTokensLoop<Dot, 2, kHalves>(call, panel, tile);
       } else {
@@ -487,22 +614,21 @@ void Panels(const PackedCall& call, int32_t tile_begin, int32_t tile_end) {
   }
 }
 
-template <typename Dot, int kBits>
-void MatmulBits(const PackedCall& call, int32_t tile_begin, int32_t tile_end) {
-  const bool halves = call.w->group == 16;
+template <typename Dot, int kCode, bool kHalves>
+void MatmulCodes(const PackedCall& call, int32_t tile_begin, int32_t tile_end) {
   if (call.x->rows > kDirectTokens) {
-    if (halves) {
-      Panels<Dot, kBits, true>(call, tile_begin, tile_end);
-    } else {
-      Panels<Dot, kBits, false>(call, tile_begin, tile_end);
-    }
-    return;
+    Panels<Dot, kCode, kHalves>(call, tile_begin, tile_end);
+  } else if (call.x->rows > 0) {
+    Direct<Dot, kCode, kHalves>(call, tile_begin, tile_end);
   }
-  if (call.x->rows <= 0) return;
-  if (halves) {
-    Direct<Dot, kBits, true>(call, tile_begin, tile_end, 0, call.x->rows);
+}
+
+template <typename Dot, int kCode>
+void MatmulCodes(const PackedCall& call, int32_t tile_begin, int32_t tile_end) {
+  if (call.w->group == 16) {
+    MatmulCodes<Dot, kCode, true>(call, tile_begin, tile_end);
   } else {
-    Direct<Dot, kBits, false>(call, tile_begin, tile_end, 0, call.x->rows);
+    MatmulCodes<Dot, kCode, false>(call, tile_begin, tile_end);
   }
 }
 
@@ -513,21 +639,25 @@ void MatmulPacked(const PackedTiles* w, const QuantRows* x, int32_t tile_begin, 
   call.odd = w->zero2 % 2 != 0;
   call.zero = call.odd ? w->zero2 : w->zero2 / 2;
   call.part_group = w->group == 16 ? 1 : w->group / 32;
-  switch (w->bits) {
+  switch (w->bits + (w->book == nullptr ? 0 : kBook)) {
+    case kBook + 4:
+      return MatmulCodes<Dot, kBook + 4>(call, tile_begin, tile_end);
+    case kBook + 3:
+      return MatmulCodes<Dot, kBook + 3>(call, tile_begin, tile_end);
     case 8:
-      return MatmulBits<Dot, 8>(call, tile_begin, tile_end);
+      return MatmulCodes<Dot, 8>(call, tile_begin, tile_end);
     case 6:
-      return MatmulBits<Dot, 6>(call, tile_begin, tile_end);
+      return MatmulCodes<Dot, 6>(call, tile_begin, tile_end);
     case 5:
-      return MatmulBits<Dot, 5>(call, tile_begin, tile_end);
+      return MatmulCodes<Dot, 5>(call, tile_begin, tile_end);
     case 4:
-      return MatmulBits<Dot, 4>(call, tile_begin, tile_end);
+      return MatmulCodes<Dot, 4>(call, tile_begin, tile_end);
     case 3:
-      return MatmulBits<Dot, 3>(call, tile_begin, tile_end);
+      return MatmulCodes<Dot, 3>(call, tile_begin, tile_end);
     case 2:
-      return MatmulBits<Dot, 2>(call, tile_begin, tile_end);
+      return MatmulCodes<Dot, 2>(call, tile_begin, tile_end);
     default:
-      return MatmulBits<Dot, 1>(call, tile_begin, tile_end);
+      return MatmulCodes<Dot, 1>(call, tile_begin, tile_end);
   }
 }
 

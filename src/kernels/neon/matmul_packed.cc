@@ -45,7 +45,7 @@ void unpack_tile_f32(const PackedTiles* w, int32_t tile, float* out) {
         data + w->codes_offset + static_cast<size_t>(chunk) * 64u * static_cast<size_t>(w->bits);
     const uint8_t* bytes = codes;
     if (w->bits != 8) {
-      WidenBits(w->bits, codes, 1, widened);
+      WidenCodes(*w, codes, 1, widened);
       bytes = widened;
     }
     for (int part = 0; part < 2; ++part) {
@@ -54,8 +54,7 @@ void unpack_tile_f32(const PackedTiles* w, int32_t tile, float* out) {
         vst1q_f32(scales[part] + 4 * quarter,
                   vmulq_f32(LoadScales(*w, data, group, quarter), vdupq_n_f32(0.5f)));
         if (has_min) {
-          vst1q_f32(mins[part] + 4 * quarter,
-                    LoadScales(*w, data + w->mins_offset, group, quarter));
+          vst1q_f32(mins[part] + 4 * quarter, LoadMins(*w, data, group, quarter));
         }
       }
     }

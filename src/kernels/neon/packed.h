@@ -54,9 +54,20 @@ CELLM_INLINE void AddPlane1(const uint8_t* p, uint8x16_t w[8]) {
   for (int v = 0; v < 8; ++v) w[v] = kFirst ? fields[v] : vorrq_u8(w[v], fields[v]);
 }
 
+// What a chunk stores: codes of `kCode` bits, or with kBook added indexes into a book of bytes.
+constexpr int kBook = 16;
+
+CELLM_INLINE uint8x16_t LoadBook(const PackedTiles& w) {
+  if (w.book == nullptr) return vdupq_n_u8(0);
+  if (w.bits == 3) return vcombine_u8(vld1_u8(w.book), vdup_n_u8(0));
+  return vld1q_u8(w.book);
+}
+
 // `chunks` chunks to 512 bytes each, 4 rows (16 bytes of each vector) at a time.
-template <int kBits>
-void Widen(const uint8_t* codes, int32_t chunks, uint8_t* bytes) {
+template <int kCode>
+void Widen(const PackedTiles& tiles, const uint8_t* codes, int32_t chunks, uint8_t* bytes) {
+  constexpr int kBits = kCode & 15;
+  const uint8x16_t book = LoadBook(tiles);
   for (int32_t chunk = 0; chunk < chunks; ++chunk) {
     for (int quarter = 0; quarter < 4; ++quarter) {
       const uint8_t* p = codes + 16 * quarter;
@@ -76,38 +87,75 @@ void Widen(const uint8_t* codes, int32_t chunks, uint8_t* bytes) {
       }
       if constexpr ((kBits & 1) != 0) AddPlane1<kBits & 6, (kBits & 6) == 0>(p, w);
 #pragma GCC unroll 8
-      for (int v = 0; v < 8; ++v) vst1q_u8(bytes + 64 * v + 16 * quarter, w[v]);
+      for (int v = 0; v < 8; ++v) {
+        if constexpr (kCode >= kBook) w[v] = vqtbl1q_u8(book, w[v]);
+        vst1q_u8(bytes + 64 * v + 16 * quarter, w[v]);
+      }
     }
     codes += 64 * kBits;
     bytes += 512;
   }
 }
 
-CELLM_INLINE void WidenBits(int32_t bits, const uint8_t* codes, int32_t chunks, uint8_t* bytes) {
-  switch (bits) {
+CELLM_INLINE void WidenCodes(const PackedTiles& w, const uint8_t* codes, int32_t chunks,
+                             uint8_t* bytes) {
+  switch (w.bits + (w.book == nullptr ? 0 : kBook)) {
+    case kBook + 4:
+      return Widen<kBook + 4>(w, codes, chunks, bytes);
+    case kBook + 3:
+      return Widen<kBook + 3>(w, codes, chunks, bytes);
     case 6:
-      return Widen<6>(codes, chunks, bytes);
+      return Widen<6>(w, codes, chunks, bytes);
     case 5:
-      return Widen<5>(codes, chunks, bytes);
+      return Widen<5>(w, codes, chunks, bytes);
     case 4:
-      return Widen<4>(codes, chunks, bytes);
+      return Widen<4>(w, codes, chunks, bytes);
     case 3:
-      return Widen<3>(codes, chunks, bytes);
+      return Widen<3>(w, codes, chunks, bytes);
     case 2:
-      return Widen<2>(codes, chunks, bytes);
+      return Widen<2>(w, codes, chunks, bytes);
     default:
-      return Widen<1>(codes, chunks, bytes);
+      return Widen<1>(w, codes, chunks, bytes);
   }
 }
 
-// Scales (or mins) of rows 4 * quarter .. + 3 of one group. With an odd number of 16-wide groups
-// the last half chunk is padding and takes the scale before it, which multiplies zero.
-CELLM_INLINE float32x4_t LoadScales(const PackedTiles& w, const uint8_t* scales, int32_t group,
+// Floats of rows 4 * quarter .. + 3 of one group.
+CELLM_INLINE float32x4_t LoadFloats(const PackedTiles& w, const uint8_t* scales, int32_t group,
                                     int quarter) {
-  const int32_t own = group < w.groups ? group : w.groups - 1;
-  const size_t first = static_cast<size_t>(own) * 16u + static_cast<size_t>(quarter) * 4u;
+  const size_t first = static_cast<size_t>(group) * 16u + static_cast<size_t>(quarter) * 4u;
   if (w.scales_are_f32 != 0) return vld1q_f32(reinterpret_cast<const float*>(scales) + first);
   return WidenHalves(vld1_u16(reinterpret_cast<const uint16_t*>(scales) + first));
+}
+// Four int8 sub-scales, or (kSubN4) four bytes of two nibbles of which `shift` picks one, in float.
+CELLM_INLINE float32x4_t LoadSubs(const PackedTiles& w, const uint8_t* subs, int32_t group,
+                                  int quarter, int shift) {
+  uint32_t four;
+  __builtin_memcpy(&four,
+                   subs + static_cast<size_t>(group) * 16u + static_cast<size_t>(quarter) * 4u,
+                   sizeof(four));
+  if (w.sub == kernels::kSubN4) four = (four >> shift) & 0x0F0F0F0Fu;
+  const int8x8_t narrow = vreinterpret_s8_u32(vdup_n_u32(four));
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(narrow))));
+}
+
+// Scales and mins of rows 4 * quarter .. + 3 of one group; `tile` is where the tile begins. With
+// an odd number of 16-wide groups the last half chunk is padding and takes the scale before it,
+// which multiplies zero.
+CELLM_INLINE float32x4_t LoadScales(const PackedTiles& w, const uint8_t* tile, int32_t group,
+                                    int quarter) {
+  const int32_t own = group < w.groups ? group : w.groups - 1;
+  if (w.sub == kernels::kSubNone) return LoadFloats(w, tile, own, quarter);
+  return vmulq_f32(LoadFloats(w, tile, own >> w.super_shift, quarter),
+                   LoadSubs(w, tile + w.subs_offset, own, quarter, 0));
+}
+CELLM_INLINE float32x4_t LoadMins(const PackedTiles& w, const uint8_t* tile, int32_t group,
+                                  int quarter) {
+  const int32_t own = group < w.groups ? group : w.groups - 1;
+  const uint8_t* mins = tile + w.mins_offset;
+  if (w.sub == kernels::kSubNone) return LoadFloats(w, mins, own, quarter);
+  const uint8_t* subs = tile + (w.sub == kernels::kSubN4 ? w.subs_offset : w.sub_mins_offset);
+  return vmulq_f32(LoadFloats(w, mins, own >> w.super_shift, quarter),
+                   LoadSubs(w, subs, own, quarter, 4));
 }
 
 struct Block {
@@ -198,9 +246,8 @@ void HalfTile(const Block& block, int half, int32_t token, float* out, int64_t o
           total = vaddq_s32(total, vdupq_n_s32(block.correction * sum));
           f[t][q] = vfmaq_f32(f[t][q], vcvtq_f32_s32(total), vmulq_f32(scale, vdupq_n_f32(xscale)));
           if (has_min) {
-            f[t][q] =
-                vfmaq_f32(f[t][q], LoadScales(w, block.tile + w.mins_offset, group, 2 * half + q),
-                          vdupq_n_f32(xscale * static_cast<float>(sum)));
+            f[t][q] = vfmaq_f32(f[t][q], LoadMins(w, block.tile, group, 2 * half + q),
+                                vdupq_n_f32(xscale * static_cast<float>(sum)));
           }
         }
       }
@@ -254,12 +301,14 @@ void RunTile(Block& block, int32_t tile, float* out, int64_t out_stride) {
     block.chunks = w.chunks - begin < kBlockChunks ? w.chunks - begin : kBlockChunks;
     const uint8_t* codes = block.tile + w.codes_offset +
                            static_cast<size_t>(begin) * 64u * static_cast<size_t>(w.bits);
-    if (w.bits == 8) {
-      block.bytes = codes;
+    block.bytes = codes;
+    if (w.bits != 8) {
+      WidenCodes(w, codes, block.chunks, bytes);
+      block.bytes = bytes;
+    }
+    if (w.bits == 8 || w.book != nullptr) {
       RunBlock<Dot, true, kHalves>(block, tile, out, out_stride);
     } else {
-      WidenBits(w.bits, codes, block.chunks, bytes);
-      block.bytes = bytes;
       RunBlock<Dot, false, kHalves>(block, tile, out, out_stride);
     }
   }
@@ -269,7 +318,7 @@ template <typename Dot>
 void MatmulPacked(const PackedTiles* w, const QuantRows* x, int32_t tile_begin, int32_t tile_end,
                   float* out, int64_t out_stride) {
   Block block = {w, x, nullptr, nullptr, 0, 0, w->zero2 % 2 != 0, 0};
-  const int32_t moved = w->bits == 8 ? 128 : 0;
+  const int32_t moved = w->bits == 8 || w->book != nullptr ? 128 : 0;
   block.correction = block.odd ? 2 * moved - w->zero2 : moved - w->zero2 / 2;
   for (int32_t tile = tile_begin; tile < tile_end; ++tile) {
     if (w->group == 16) {

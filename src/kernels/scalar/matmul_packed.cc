@@ -6,8 +6,8 @@
 namespace cellm::scalar {
 namespace {
 
-// The code of (row in tile, column in chunk): the planes of tensor/packed.h put together.
-uint32_t Code(const uint8_t* chunk, int32_t bits, int32_t row, int32_t column) {
+// What is stored for (row in tile, column in chunk): the planes of tensor/packed.h put together.
+uint32_t StoredCode(const uint8_t* chunk, int32_t bits, int32_t row, int32_t column) {
   uint32_t code = 0;
   int32_t shift = 0;
   const int32_t vector = column / 4;  // of 8: which four columns
@@ -32,7 +32,12 @@ uint32_t Code(const uint8_t* chunk, int32_t bits, int32_t row, int32_t column) {
   return code;
 }
 
-float Scale(const PackedTiles& w, const uint8_t* scales, int32_t group, int32_t row) {
+uint32_t Code(const PackedTiles& w, const uint8_t* chunk, int32_t row, int32_t column) {
+  const uint32_t stored = StoredCode(chunk, w.bits, row, column);
+  return w.book == nullptr ? stored : w.book[stored];
+}
+
+float LoadFloat(const PackedTiles& w, const uint8_t* scales, int32_t group, int32_t row) {
   const size_t index = static_cast<size_t>(group) * 16 + static_cast<size_t>(row);
   if (w.scales_are_f32 != 0) {
     float value;
@@ -42,6 +47,22 @@ float Scale(const PackedTiles& w, const uint8_t* scales, int32_t group, int32_t 
   uint16_t half;
   memcpy(&half, scales + index * 2, sizeof(half));
   return F16ToFloat(half);
+}
+
+float Scale(const PackedTiles& w, const uint8_t* tile, int32_t group, int32_t row) {
+  if (w.sub == kernels::kSubNone) return LoadFloat(w, tile, group, row);
+  const float super = LoadFloat(w, tile, group >> w.super_shift, row);
+  const uint8_t sub = tile[w.subs_offset + static_cast<size_t>(group * 16 + row)];
+  return super * static_cast<float>(w.sub == kernels::kSubN4 ? sub & 15 : static_cast<int8_t>(sub));
+}
+
+float Min(const PackedTiles& w, const uint8_t* tile, int32_t group, int32_t row) {
+  const uint8_t* const mins = tile + w.mins_offset;
+  if (w.sub == kernels::kSubNone) return LoadFloat(w, mins, group, row);
+  const float super = LoadFloat(w, mins, group >> w.super_shift, row);
+  const size_t at = static_cast<size_t>(group * 16 + row);
+  if (w.sub == kernels::kSubN4) return super * static_cast<float>(tile[w.subs_offset + at] >> 4);
+  return super * static_cast<float>(static_cast<int8_t>(tile[w.sub_mins_offset + at]));
 }
 
 // One output: the running sum that kernel_list.inc describes.
@@ -64,7 +85,7 @@ float Output(const PackedTiles& w, const QuantRows& x, const uint8_t* tile, int3
       const int32_t group = index < w.groups ? index : w.groups - 1;
       int32_t product = 0;
       for (int32_t i = part * width; i < (part + 1) * width; ++i) {
-        product += static_cast<int32_t>(Code(codes, w.bits, row, i)) * values[chunk * 32 + i];
+        product += static_cast<int32_t>(Code(w, codes, row, i)) * values[chunk * 32 + i];
       }
       const int32_t sum =
           parts == 2 ? sums[2 * chunk + part] : sums[2 * chunk] + sums[2 * chunk + 1];
@@ -77,7 +98,7 @@ float Output(const PackedTiles& w, const QuantRows& x, const uint8_t* tile, int3
         f = Fma(static_cast<float>(t), (0.5f * scale) * xscales[chunk], f);
       }
       if (w.has_min != 0) {
-        const float min = Scale(w, tile + w.mins_offset, group, row);
+        const float min = Min(w, tile, group, row);
         f = Fma(min, xscales[chunk] * static_cast<float>(sum), f);
       }
     }
@@ -105,10 +126,10 @@ void unpack_tile_f32(const PackedTiles* w, int32_t tile, float* out) {
     for (int32_t c = 0; c < w->cols; ++c) {
       const uint8_t* codes =
           data + w->codes_offset + static_cast<size_t>(c / 32) * 64u * static_cast<size_t>(w->bits);
-      const int32_t code = static_cast<int32_t>(Code(codes, w->bits, row, c % 32));
+      const int32_t code = static_cast<int32_t>(Code(*w, codes, row, c % 32));
       const float level = static_cast<float>(2 * code - w->zero2);
       float value = level * (0.5f * Scale(*w, data, c / w->group, row));
-      if (w->has_min != 0) value = value + Scale(*w, data + w->mins_offset, c / w->group, row);
+      if (w->has_min != 0) value = value + Min(*w, data, c / w->group, row);
       out[static_cast<int64_t>(row) * w->cols + c] = value;
     }
   }
