@@ -56,8 +56,16 @@ size_t SelectTop(std::span<const float> row, size_t k, std::span<Candidate> out)
   // Entries below `floor` cannot be among the best k: k better ones are already held. A full
   // buffer is cut back to k, which raises the floor; cuts get rarer as the floor rises.
   float floor = -kInfinity;
+  constexpr size_t kBlock = 32;
   for (size_t i = 0; i < row.size(); ++i) {
-    if (!(row[i] > floor)) continue;
+    // Most blocks have nothing above the floor; seeing that takes vector compares only.
+    while (i % kBlock == 0 && i + kBlock <= row.size()) {
+      uint32_t any = 0;
+      for (size_t j = 0; j < kBlock; ++j) any |= static_cast<uint32_t>(row[i + j] > floor);
+      if (any != 0) break;
+      i += kBlock;
+    }
+    if (i == row.size() || !(row[i] > floor)) continue;
     out[count++] = {static_cast<int32_t>(i), row[i]};
     if (count == capacity && count > k) {
       const auto middle = out.begin() + static_cast<std::ptrdiff_t>(k - 1);
