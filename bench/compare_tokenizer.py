@@ -102,7 +102,7 @@ def main():
                                   capture_output=True, text=True)
             reference = json.loads(done.stdout)
             theirs.append(size / reference["seconds"])
-        ids = subprocess.run([options.cellm, "tokenize", "--tokenizer", path], check=True,
+        ids = subprocess.run([options.cellm, "tokenize", "--parse-special", "--tokenizer", path], check=True,
                              stdin=open(text_path, "rb"), capture_output=True, text=True)
         same = [int(i) for i in ids.stdout.replace("\n", "").split(",")] == reference["ids"]
         ours, other = statistics.median(own), statistics.median(theirs)
