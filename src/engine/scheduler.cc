@@ -78,6 +78,7 @@ class Scheduler::Step {
   void AddDecodes(LatencyClass c, int32_t keep_slots, int32_t keep_tokens, double until_ns);
   void AddChunks(LatencyClass c, double until_ns, bool at_least_smallest);
   void AddBackgroundPiece(double until_ns);
+  void ExtendFirstChunk(double until_ns);
   bool OfClass(const Entry& entry, LatencyClass c) const {
     return !by_class() || view(entry).latency_class == c;
   }
@@ -195,7 +196,7 @@ void Scheduler::Step::OrderVictims() {
     const int64_t deadline =
         e.active && by_class() && v.deadline_ns > 0 ? v.deadline_ns : INT64_MAX;
     const double loss = e.loss_ns / static_cast<double>(std::max<uint64_t>(1, v.bytes_held));
-    return std::tuple(e.tier, -deadline, loss, -v.arrival_ns, v.id);
+    return std::tuple(e.tier, -deadline, loss, -v.arrival_ns, ~v.id);
   };
   std::sort(victims_.begin(), victims_.end(),
             [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
@@ -253,6 +254,18 @@ bool Scheduler::Step::MakeRoom(const Entry& taker, int64_t bytes, bool force) {
     return held + (!is_running && e.running ? Reserve(view(e)) : 0);
   };
   int64_t surplus = room() - bytes;
+  // One idle session that is enough by itself: the cheapest of those to bring back.
+  Entry* enough = nullptr;
+  for (const uint32_t index : victims_) {
+    Entry& e = entries_[index];
+    if (e.tier > 0) break;
+    if (e.taken || surplus + gain(e) < 0 || view(e).bytes_held == 0) continue;
+    if (enough == nullptr || e.loss_ns < enough->loss_ns) enough = &e;
+  }
+  if (enough != nullptr) {
+    Preempt(*enough, CheapestWay(view(*enough)));
+    return true;
+  }
   size_t count = 0;  // of victims to be looked at
   for (; count < victims_.size() && surplus < 0; ++count) {
     const Entry& e = entries_[victims_[count]];
@@ -428,6 +441,33 @@ void Scheduler::Step::AddDecodes(LatencyClass c, int32_t keep_slots, int32_t kee
   }
 }
 
+// Makes the chunk that is the plan's first item longer, as far as time and memory are left.
+void Scheduler::Step::ExtendFirstChunk(double until_ns) {
+  PlanItem& item = plan_.items.front();
+  const RequestView& v = views_[item.view];
+  const int32_t begin = v.position + item.tokens;
+  int32_t most = std::min(v.tokens_left - item.tokens, rows_left_);
+  if (most == v.tokens_left - item.tokens && (slots_left_ < 1 || tokens_allowed_ < 1)) --most;
+  if (most < 1) return;
+  int32_t rows = cost_.PromptRowsWithin(until_ns - spent_ns_, begin, most);
+  if (rows < most) rows -= (item.tokens + rows) % options_.chunk_quantum;
+  const int64_t had = Growth(v, item.tokens);
+  while (rows > 0 && Growth(v, item.tokens + rows) - had > available_) rows /= 2;
+  if (rows < 1) return;
+  available_ -= Growth(v, item.tokens + rows) - had;
+  const double cost_ns = cost_.PromptNs(begin, rows);
+  plan_.shape.AddPrompt(begin, rows);
+  item.tokens += rows;
+  item.cost_ns += cost_ns;
+  spent_ns_ += cost_ns;
+  rows_left_ -= rows;
+  item.wants_logits = item.tokens == v.tokens_left;
+  if (item.wants_logits) {
+    --slots_left_;
+    --tokens_allowed_;
+  }
+}
+
 // Chunks for prompts in order, up to `until_ns` of the step's time. With `at_least_smallest` the
 // first that can advance gets its smallest chunk whatever the time.
 void Scheduler::Step::AddChunks(LatencyClass c, double until_ns, bool at_least_smallest) {
@@ -524,6 +564,7 @@ void Scheduler::Step::FillStep() {
     background_gift_ns_ += spent_ns_ - before;
   }
   AddDecodes(first, 0, 0, budget);  // with the rows that were kept and not used
+  if (chunk_given) ExtendFirstChunk(budget);
 }
 
 // Nothing could be planned although something may run: memory is held by those that wait for each
