@@ -55,11 +55,12 @@ class Scheduler::Step {
   int64_t DueNs(const Entry& entry) const {
     return entry.waiting_since_ns + options_.max_wait_ns[Index(view(entry).latency_class)];
   }
-  bool protected_now(const Entry& entry) const {
-    const double token_ns = cost_.step_ns + cost_.decode_row_ns;
-    const double tokens = options_.min_run_tokens +
-                          options_.run_per_restore * entry.loss_ns / std::max(1.0, token_ns);
-    return view(entry).served_since_restore < tokens;
+  // From everybody, and from its equals: it would hardly have run before it has to come back.
+  bool HasJustBegun(const Entry& entry) const {
+    return view(entry).served_since_restore < options_.min_run_tokens;
+  }
+  bool HasItsTurn(const Entry& entry) const {
+    return view(entry).run_ns_since_restore < options_.run_per_restore * entry.loss_ns;
   }
   uint64_t SequenceBytes(int32_t position, int32_t chunk) const {
     return options_.sequence_bytes(options_.sequence_bytes_user, position, chunk);
@@ -218,9 +219,10 @@ bool Scheduler::Step::MayTake(const Entry& taker, const Entry& victim, bool forc
   const bool lower_class = by_class() && view(taker).latency_class == kInteractive &&
                            view(victim).latency_class == kBackground && !victim.overdue;
   if (!victim.running) return lower_class || victim.rank > taker.rank;
-  if (protected_now(victim)) return false;
-  if (taker.overdue) return !victim.overdue;
+  if (HasJustBegun(victim)) return false;
   if (lower_class) return true;
+  if (HasItsTurn(victim)) return false;
+  if (taker.overdue) return !victim.overdue;
   // Between equals only who runs already may push out another, and only one behind it.
   return taker.running && OfClass(victim, view(taker).latency_class) && victim.rank > taker.rank;
 }
@@ -306,7 +308,7 @@ void Scheduler::Step::Shed() {
     for (auto it = victims_.begin(); it != victims_.end() && available_ < 0; ++it) {
       Entry& e = entries_[*it];
       if (e.taken || view(e).bytes_held == 0) continue;
-      if (!all && e.running && protected_now(e)) continue;
+      if (!all && e.running && HasJustBegun(e)) continue;
       Preempt(e, CheapestWay(view(e)));
     }
   }
@@ -601,6 +603,7 @@ void Scheduler::Step::Finish() {
     const RequestView& v = views_[item.view];
     const uint32_t weight = std::clamp(v.weight, 1u, kMaxWeight);
     item.virtual_ns += static_cast<int64_t>(item.cost_ns / weight);
+    item.run_ns = item.cost_ns + cost_.step_ns / static_cast<double>(plan_.items.size());
     interactive_served |= v.latency_class == kInteractive;
   }
   SchedulerState& next = plan_.next_state;

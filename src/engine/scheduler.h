@@ -34,6 +34,7 @@
 //   Progress    While something may run, a plan is not empty.
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -79,6 +80,9 @@ struct RequestView {
   // minus the tokens that were lost: who has to evaluate them again is not dropped again before it
   // has come further than the last time.
   int32_t served_since_restore = 0;
+  // Sum of PlanItem::run_ns since then. Who does not keep it has only min_run_tokens against
+  // equals.
+  double run_ns_since_restore = std::numeric_limits<double>::infinity();
 
   Residency residency = Residency::kNone;
   uint64_t bytes_held = 0;  // in memory, its own: what preempting it frees
@@ -108,10 +112,11 @@ struct SchedulerOptions {
   int32_t min_chunk = 4;       // the smallest chunk, unless it ends the prompt
   uint32_t class_weight[kLatencyClasses] = {8, 1};
   int64_t max_wait_ns[kLatencyClasses] = {2'000'000'000, 20'000'000'000};
-  // A started or restored request evaluates this many tokens before it may be preempted, and stays
-  // for at least run_per_restore times the time that bringing it back would take.
+  // A started or restored request evaluates this many tokens before it may be preempted. Its equals
+  // cannot preempt it before it has run for run_per_restore times the predicted time of bringing
+  // it back either: with 3, at most a third of the time goes into coming back.
   int32_t min_run_tokens = 32;
-  double run_per_restore = 2;
+  double run_per_restore = 3;
   SequenceBytesFn sequence_bytes = nullptr;  // never null
   const void* sequence_bytes_user = nullptr;
 };
@@ -150,7 +155,8 @@ struct PlanItem {
   int32_t tokens = 0;
   bool wants_logits = false;  // its last token here is the last before sampling
   int64_t virtual_ns = 0;     // to be kept in RequestView::virtual_ns
-  double cost_ns = 0;         // predicted, without a part of the step's fixed costs
+  double cost_ns = 0;         // predicted, of its rows
+  double run_ns = 0;          // the same with an equal part of the pass over the weights
 };
 struct Preemption {
   uint32_t view = 0;

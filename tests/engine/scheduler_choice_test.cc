@@ -34,7 +34,6 @@ SchedulerOptions Options() {
   SchedulerOptions options;
   options.sequence_bytes = MiBPerToken;
   options.min_run_tokens = 4;
-  options.run_per_restore = 0;
   return options;
 }
 
@@ -184,6 +183,13 @@ TEST(SchedulerChoiceTest, WhoGivesWay) {
        0,
        0,
        "drop 2, start 1, 1:20 "},
+      {"but not before they had their turn",
+       {With(Prompt(1, 20), [](RequestView& v) { v.arrival_ns = kNow - 3 * kSecond; }),
+        With(Decoding(2, 50), [](RequestView& v) { v.run_ns_since_restore = 150e6; })},
+       1,
+       0,
+       0,
+       "2:1 "},
       {"nobody is pushed out for one that would not fit even then",
        {With(Prompt(1, 60), [](RequestView& v) { v.arrival_ns = kNow - 3 * kSecond; }),
         Decoding(2, 50)},

@@ -165,7 +165,6 @@ void ServingSim::Check(const StepPlan& plan, const Resources& resources) {
   }
   int64_t rows = 0, logits = 0;
   double interactive_ns = 0, cheapest_piece = 0;
-  bool interactive = false;
   for (const PlanItem& i : plan.items) {
     const RequestView& v = views_[i.view];
     if (++item[i.view] > 1 || preempted[i.view]) Violation("item twice, or preempted");
@@ -179,7 +178,6 @@ void ServingSim::Check(const StepPlan& plan, const Resources& resources) {
     if (i.wants_logits != (i.tokens == v.tokens_left)) Violation("wants_logits");
     rows += i.tokens;
     logits += i.wants_logits;
-    interactive |= v.latency_class == LatencyClass::kInteractive;
     held += SimSequenceBytes(&options_.model, v.position, i.tokens) -
             SimSequenceBytes(&options_.model, v.position, 0);
   }
@@ -289,6 +287,7 @@ void ServingSim::Apply(const StepPlan& plan) {
     worst_wait_[Index(v.latency_class)] = std::max(
         worst_wait_[Index(v.latency_class)], now_ns_ - std::max(v.arrival_ns, v.last_served_ns));
     v.paused = false;
+    v.run_ns_since_restore = 0;
     v.served_since_restore = r.by == RestoreBy::kRecompute ? -s.lost : 0;
     s.lost = 0;
     if (r.by == RestoreBy::kResume) continue;
@@ -336,6 +335,7 @@ void ServingSim::Apply(const StepPlan& plan) {
     v.last_served_ns = start_ns;
     v.virtual_ns = i.virtual_ns;
     v.served_since_restore += i.tokens;
+    v.run_ns_since_restore += i.run_ns;
     v.tokens_left -= i.tokens;
     if (v.tokens_left > 0) continue;
     // A token was sampled.
