@@ -456,13 +456,59 @@ void AddLfm2(Writer& w) {
   }
 }
 
+// Layers without keys and values are Mamba's. With any of them nothing rotates, as the file says.
+void AddGraniteHybrid(Writer& w) {
+  std::vector<std::string_view> types;
+  bool any = false;
+  for (const int32_t heads : w.shape.kv_heads) {
+    types.push_back(heads == 0 ? "mamba" : "attention");
+    any = any || heads == 0;
+  }
+  w.json.Raw("layer_types", JsonTexts(types));
+  const bool rotates = w.keys.Bool("rope.scaling.finetuned", !any);
+  w.json.Text("position_embedding_type", rotates ? "rope" : "nope");
+  if (w.keys.Int("expert_count", 0, 0, 4096) > 0) {
+    AddExperts(w, "num_local_experts", "num_experts_per_tok");
+  } else {
+    w.json.Int("num_local_experts", 0);
+  }
+  // The width of the shared MLP is that of its tensor: files differ in the key for it.
+  int64_t shared = 0;
+  for (const char* const name : {"blk.0.ffn_gate_shexp.weight", "blk.0.ffn_gate.weight"}) {
+    const GgufTensor* const tensor = w.index.Find(name);
+    if (shared == 0 && tensor != nullptr && tensor->rank == 2 &&
+        tensor->dims[1] <= static_cast<uint64_t>(kMaxWidth)) {
+      shared = static_cast<int64_t>(tensor->dims[1]);
+    }
+  }
+  w.json.Int("shared_intermediate_size", shared);
+  if (!any) return;
+  const int64_t heads = w.keys.NeedInt("ssm.time_step_rank", 1, 65536);
+  const int64_t width = w.keys.NeedInt("ssm.inner_size", 1, kMaxWidth);
+  if (!w.keys.status().ok()) return;
+  if (width % heads != 0 || width % w.shape.hidden != 0) {
+    w.keys.Refuse(StatusCode::kUnsupported, "ssm.inner_size",
+                  "is no multiple of the heads and of the hidden size");
+    return;
+  }
+  w.json.Int("mamba_n_heads", heads);
+  w.json.Int("mamba_d_head", width / heads);
+  w.json.Int("mamba_expand", width / w.shape.hidden);
+  w.json.Int("mamba_n_groups", w.keys.NeedInt("ssm.group_count", 1, 4096));
+  w.json.Int("mamba_d_state", w.keys.NeedInt("ssm.state_size", 1, 65536));
+  w.json.Int("mamba_d_conv", w.keys.NeedInt("ssm.conv_kernel", 1, 64));
+  w.json.Bool("mamba_conv_bias", w.HasInLayers("ssm_conv1d.bias"));
+}
+
 void AddGranite(Writer& w) {
   w.Float("attention_multiplier",
           w.keys.Float("attention.scale", 1.0 / std::sqrt(static_cast<double>(w.shape.head_dim))));
   w.Float("embedding_multiplier", w.keys.Float("embedding_scale", 1.0));
   w.Float("residual_multiplier", w.keys.Float("residual_scale", 1.0));
   w.Float("logits_scaling", w.keys.Float("logit_scale", 1.0));
-  if (!w.keys.Bool("rope.scaling.finetuned", true)) {
+  if (w.Is("granitehybrid")) {
+    AddGraniteHybrid(w);
+  } else if (!w.keys.Bool("rope.scaling.finetuned", true)) {
     w.keys.Refuse(StatusCode::kUnsupported, "rope.scaling.finetuned",
                   "is false: granite without rotary positions");
   }
@@ -574,7 +620,7 @@ void AddFamily(Writer& w) {
   if (name == "phi3") return AddPhi3(w);
   NeedFullRotary(w);
   if (name == "lfm2" || name == "lfm2moe") return AddLfm2(w);
-  if (name == "granite" || name == "granitemoe") return AddGranite(w);
+  if (name.starts_with("granite")) return AddGranite(w);
   if (name == "minicpm") return AddMiniCpm(w);
   if (name == "smollm3") return AddSmolLm3(w);
   if (name == "olmo2") return AddOlmo(w);
@@ -655,8 +701,8 @@ void RefuseUnknownKinds(Writer& w) {
   if (!w.keys.Bool("attention.causal", true)) {
     w.keys.Refuse(StatusCode::kUnsupported, "attention.causal", "is false: not a text generator");
   }
-  const bool has_experts =
-      w.Is("qwen3moe") || w.Is("lfm2moe") || w.Is("granitemoe") || w.Is("gemma4");
+  const bool has_experts = w.Is("qwen3moe") || w.Is("lfm2moe") || w.Is("granitemoe") ||
+                           w.Is("granitehybrid") || w.Is("gemma4");
   if (!has_experts && w.keys.Int("expert_count", 0, 0, INT32_MAX) > 0) {
     w.keys.Refuse(StatusCode::kUnsupported, "expert_count", "is not 0: experts in a dense family");
   }
@@ -704,7 +750,7 @@ Result<GgufShape> ReadGgufShape(const GgufArch& arch, const GgufFile& file,
   } else {
     shape.kv_heads.assign(heads.begin(), heads.end());
   }
-  const bool some_without = arch.name.starts_with("lfm2");
+  const bool some_without = arch.name.starts_with("lfm2") || arch.name == "granitehybrid";
   for (const int32_t count : shape.kv_heads) {
     if (count == 0 && !some_without) {
       keys.Refuse(StatusCode::kUnsupported, "attention.head_count_kv", "is 0 in some layer");

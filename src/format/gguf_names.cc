@@ -112,7 +112,28 @@ constexpr NameRule kGraniteMoeRules[] = {
     {"ffn_down_exps", "block_sparse_moe.experts.*.down_proj", Step::kExperts},
     {"ffn_gate_shexp", "shared_mlp.gate_proj"},
     {"ffn_up_shexp", "shared_mlp.up_proj"},
-    {"ffn_down_shexp", "shared_mlp.down_proj"},
+    {"ffn_down_shexp", "shared_mlp.output_linear"},
+};
+
+// Without experts the shared MLP has the plain names.
+constexpr NameRule kGraniteHybridRules[] = {
+    {"ffn_gate_inp", "block_sparse_moe.router.layer"},
+    {"ffn_gate_exps", "block_sparse_moe.experts.*.gate_proj", Step::kExperts},
+    {"ffn_up_exps", "block_sparse_moe.experts.*.up_proj", Step::kExperts},
+    {"ffn_down_exps", "block_sparse_moe.experts.*.down_proj", Step::kExperts},
+    {"ffn_gate_shexp", "shared_mlp.gate_proj"},
+    {"ffn_up_shexp", "shared_mlp.up_proj"},
+    {"ffn_down_shexp", "shared_mlp.output_linear"},
+    {"ffn_gate", "shared_mlp.gate_proj"},
+    {"ffn_up", "shared_mlp.up_proj"},
+    {"ffn_down", "shared_mlp.output_linear"},
+    {"ssm_in", "mamba.in_proj"},
+    {"ssm_conv1d", "mamba.conv1d", Step::kConv},
+    {"ssm_a", "mamba.A_log", Step::kDecay},
+    {"ssm_d", "mamba.D", Step::kFlat},
+    {"ssm_dt.bias", "mamba.dt_bias"},
+    {"ssm_norm", "mamba.norm", Step::kFlat},
+    {"ssm_out", "mamba.out_proj"},
 };
 
 constexpr NameRule kBitnetRules[] = {
@@ -148,6 +169,8 @@ constexpr GgufArch kArchs[] = {
     {"lfm2", "lfm2", "Lfm2ForCausalLM", kLfm2Rules, false, false},
     {"lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM", kLfm2Rules, false, false},
     {"granite", "granite", "GraniteForCausalLM", {}, true, false},
+    {"granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM", kGraniteHybridRules, true,
+     false},
     {"minicpm", "minicpm", "MiniCPMForCausalLM", {}, true, false},
     {"granitemoe", "granitemoe", "GraniteMoeForCausalLM", kGraniteMoeRules, true, false},
     {"bitnet", "bitnet", "BitNetForCausalLM", kBitnetRules, false, false},

@@ -24,6 +24,7 @@ enum class Step : uint8_t {
   kKey,      //   checkpoint row r of a head of h rows is stored as row 2r, or 2(r - h/2) + 1
   kConv,     // [channels, taps], where the checkpoint has [channels, 1, taps]
   kScalar,   // one number, whatever its shape
+  kFlat,     // a vector, whatever its shape
   kDecay,    // -exp(A_log), and its heads are value heads: see kValueHeads
   kExperts,  // [experts, rows, columns]: one tensor an expert; '*' in the name is its index
   // qwen35 stores value heads tiled where the checkpoint groups them: with n key heads and m value

@@ -209,6 +209,12 @@ Status TensorBuilder::Apply(Step step, int32_t layer, Tensor tensor) {
       tensor.shape = {1};
       return Push(std::move(tensor));
     }
+    case Step::kFlat: {
+      int64_t count = 1;
+      for (const int64_t dim : tensor.shape) count *= dim;  // the reader held it against the bytes
+      tensor.shape = {count};
+      return Push(std::move(tensor));
+    }
     case Step::kDecay: {
       CELLM_ASSIGN_OR_RETURN(std::vector<float> values, Load(tensor));
       for (float& value : values) {

@@ -42,7 +42,8 @@ struct Layer {
   Weight mamba_in, mamba_out;
   Vector conv, conv_bias, a_log, dt_bias, d, mamba_norm;
   Experts experts;
-  Weight shared_in, shared_out;  // shared_in rows: gate, then up
+  // The shared MLP: shared_in's rows are gate, then up; GGUF files keep the two apart.
+  Weight shared_in, shared_gate, shared_up, shared_out;
 
   bool mamba() const { return mamba_in.exists(); }
 };
@@ -207,8 +208,14 @@ Status BindWeights(const LoadContext& context, GraniteMoe* m, Model* model) {
       layer.experts = BindExperts(bind, moe, names, m->router.experts, s.hidden, s.inner);
     }
     if (m->shared_inner > 0) {
-      layer.shared_in = bind.Linear(at + "shared_mlp.input_linear", 2 * m->shared_inner, s.hidden);
-      layer.shared_out = bind.Linear(at + "shared_mlp.output_linear", s.hidden, m->shared_inner);
+      const std::string shared = at + "shared_mlp.";
+      if (bind.Has(shared + "gate_proj")) {
+        layer.shared_gate = bind.Linear(shared + "gate_proj", m->shared_inner, s.hidden);
+        layer.shared_up = bind.Linear(shared + "up_proj", m->shared_inner, s.hidden);
+      } else {
+        layer.shared_in = bind.Linear(shared + "input_linear", 2 * m->shared_inner, s.hidden);
+      }
+      layer.shared_out = bind.Linear(shared + "output_linear", s.hidden, m->shared_inner);
     }
     m->layers.push_back(std::move(layer));
   }
@@ -296,11 +303,17 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
     if (sparse) {
       RunExperts(backend, layer.experts, m.router, m.activation, s.inner, d.normed, router, d.out);
     }
-    if (layer.shared_in.exists()) {
+    if (layer.shared_out.exists()) {
       const Rows out = sparse ? mlp_out : d.out;
-      backend.Linear(d.normed, layer.shared_in, nullptr, shared);
-      backend.GatedAct(m.activation, shared.Cols(0, m.shared_inner),
-                       shared.Cols(m.shared_inner, m.shared_inner), shared_inner);
+      const Rows gate = shared.Cols(0, m.shared_inner);
+      const Rows up = shared.Cols(m.shared_inner, m.shared_inner);
+      if (layer.shared_in.exists()) {
+        backend.Linear(d.normed, layer.shared_in, nullptr, shared);
+      } else {
+        backend.Linear(d.normed, layer.shared_gate, nullptr, gate);
+        backend.Linear(d.normed, layer.shared_up, nullptr, up);
+      }
+      backend.GatedAct(m.activation, gate, up, shared_inner);
       backend.Linear(shared_inner, layer.shared_out, nullptr, out);
       if (sparse) backend.Add(d.out, mlp_out, 1.0f);
     }
