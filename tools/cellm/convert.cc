@@ -58,8 +58,11 @@ Status CheckLoads(void* user, const std::string& draft_path) {
   const std::string& source = *static_cast<const std::string*>(user);
   cellm_error error = CELLM_ERROR_INIT;
   cellm_model* model_pointer = nullptr;
-  cellm_status status =
-      cellm_model_open(draft_path.data(), draft_path.size(), nullptr, &model_pointer, &error);
+  cellm_model_options model_options = CELLM_MODEL_OPTIONS_INIT;
+  model_options.weights =
+      CELLM_WEIGHTS_MAP;  // converting takes no memory that grows with the model
+  cellm_status status = cellm_model_open(draft_path.data(), draft_path.size(), &model_options,
+                                         &model_pointer, &error);
   const ModelHandle model(model_pointer);
   cellm_engine* engine_pointer = nullptr;
   if (status == CELLM_OK) {
