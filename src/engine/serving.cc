@@ -219,9 +219,15 @@ Status Serving::SetBudget(Lock& lock, uint64_t bytes) {
   Lead(lock);
   if (options_.budget != nullptr) {
     options_.budget->set_limit_bytes(bytes == 0 ? UINT64_MAX : bytes);
-    const int64_t free = FreeBytes();
-    if (free < 0) (void)pasts_.Reclaim(static_cast<uint64_t>(-free), estimator_.model());
-    engine_.cache().Trim();
+    // At once: pasts first, then requests. Pages are given back by whole slabs, so this may be more
+    // than the pages that are too many.
+    in_step_.clear();
+    const auto over = [this] {
+      return options_.budget->used_bytes() > options_.budget->limit_bytes();
+    };
+    if (over()) engine_.cache().Trim();
+    while (over() && FreeSomething()) {
+    }
   }
   StopLeading(lock);
   return OkStatus();

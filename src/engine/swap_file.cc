@@ -43,6 +43,7 @@ Result<SwapExtent> SwapFile::Write(std::span<const std::span<uint8_t>> contents)
 }
 
 Status SwapFile::Read(const SwapExtent& extent, std::span<const std::span<uint8_t>> contents) {
+  if (extent.bytes == 0) return OkStatus();
   Xxh3Stream hash;
   uint64_t offset = extent.offset;
   for (const std::span<uint8_t> piece : contents) {

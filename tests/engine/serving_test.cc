@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "platform/clock.h"
+#include "platform/thread.h"
 #include "support/memory_files.h"
 #include "support/paths.h"
 #include "support/random_file.h"
@@ -244,6 +245,274 @@ TEST_P(ServingZoo, EveryRequestIsItsLoneRun) {
   EXPECT_GT(met.cancelled, 0);
   EXPECT_GT(met.reused, 0);
   EXPECT_GT(met.swapped + met.dropped, 0);
+}
+
+// ---- a small model, for what is not about families ----
+
+struct Small {
+  std::shared_ptr<const Model> model;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Serving> serving;
+};
+
+EngineOptions SmallOptions() {
+  EngineOptions options;
+  options.threads = 1;
+  options.context_tokens = 256;
+  options.page_tokens = 16;
+  options.chunk_rows = 64;
+  return options;
+}
+
+Small MakeSmall(const EngineOptions& options, ServingOptions serving_options) {
+  Small small;
+  ::cellm::testing::TinyLlama spec;
+  small.model = ::cellm::testing::LoadTiny(::cellm::testing::TinyLlamaFile(spec));
+  auto engine = Engine::Create(small.model, options);
+  EXPECT_TRUE(engine.ok()) << engine.status().message();
+  small.engine = std::move(engine).value();
+  if (serving_options.clock == nullptr) serving_options.clock = &platform::MonotonicClock();
+  small.serving = std::make_unique<Serving>(*small.engine, std::move(serving_options));
+  return small;
+}
+
+RequestSpec SpecOf(const std::vector<int32_t>& prompt, Greedy* greedy) {
+  RequestSpec spec;
+  spec.tokens = prompt;
+  spec.planned_tokens = static_cast<int32_t>(prompt.size()) + greedy->limit;
+  spec.hooks = greedy->hooks();
+  return spec;
+}
+
+// Whoever waits drives; the others sleep. Each thread gets what it would get alone.
+TEST(Serving, ThreadsShareTheSteps) {
+  Small small = MakeSmall(SmallOptions(), ServingOptions());
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 5;
+  struct Worker {
+    Serving* serving;
+    int number;
+    Greedy results[kRounds];
+  };
+  std::vector<Worker> workers(kThreads);
+  std::vector<platform::Thread> threads;
+  const auto prompt = [](int worker, int round) {
+    return RandomTokens(20 + worker * 7 + round, 96, static_cast<uint64_t>(worker * 100 + round));
+  };
+  for (int i = 0; i < kThreads; ++i) {
+    workers[static_cast<size_t>(i)].serving = small.serving.get();
+    workers[static_cast<size_t>(i)].number = i;
+    auto thread = platform::Thread::Start(
+        [](void* arg) {
+          Worker& worker = *static_cast<Worker*>(arg);
+          for (int round = 0; round < kRounds; ++round) {
+            Greedy& greedy = worker.results[round];
+            greedy.limit = 12;
+            Serving::Lock lock = worker.serving->Acquire();
+            RequestSpec spec =
+                SpecOf(RandomTokens(20 + worker.number * 7 + round, 96,
+                                    static_cast<uint64_t>(worker.number * 100 + round)),
+                       &greedy);
+            const auto id = worker.serving->Submit(lock, std::move(spec));
+            worker.serving->AllowTokens(lock, *id, 100);
+            if (round == 3) worker.serving->Cancel(lock, *id);
+            const Status waited = worker.serving->WaitUntil(
+                lock, [&] { return worker.serving->progress(lock, *id).end != RequestEnd::kNone; });
+            EXPECT_TRUE(waited.ok());
+            worker.serving->Close(lock, *id);
+          }
+        },
+        &workers[static_cast<size_t>(i)]);
+    ASSERT_TRUE(thread.ok());
+    threads.push_back(std::move(thread).value());
+  }
+  threads.clear();  // joins
+  auto lone = Engine::Create(small.model, SmallOptions());
+  ASSERT_TRUE(lone.ok());
+  for (const Worker& worker : workers) {
+    for (int round = 0; round < kRounds; ++round) {
+      const Greedy& got = worker.results[round];
+      if (round != 3) {
+        EXPECT_EQ(got.chosen.size(), 12u);
+      }
+      const std::vector<int32_t> tokens = prompt(worker.number, round);
+      const Greedy expected = LoneRun(**lone, tokens, static_cast<int32_t>(got.chosen.size()),
+                                      static_cast<int32_t>(tokens.size()) + 12);
+      EXPECT_EQ(got.rows, expected.rows) << worker.number << ", round " << round;
+    }
+  }
+}
+
+// users.md row 10: what a session, or another one, has evaluated is not evaluated again.
+TEST(Serving, PastsAreReusedAndForgotten) {
+  Small small = MakeSmall(SmallOptions(), ServingOptions());
+  Serving& serving = *small.serving;
+  Serving::Lock lock = serving.Acquire();
+  const std::vector<int32_t> prompt = RandomTokens(100, 96, 5);
+  const auto run = [&](uint64_t share_key) {
+    Greedy greedy;
+    greedy.limit = 3;
+    RequestSpec spec = SpecOf(prompt, &greedy);
+    spec.share_key = share_key;
+    const auto id = serving.Submit(lock, std::move(spec));
+    EXPECT_TRUE(id.ok());
+    serving.AllowTokens(lock, *id, 10);
+    EXPECT_TRUE(
+        serving
+            .WaitUntil(lock, [&] { return serving.progress(lock, *id).end != RequestEnd::kNone; })
+            .ok());
+    const int32_t reused = serving.progress(lock, *id).reused;
+    serving.Close(lock, *id);
+    return reused;
+  };
+  EXPECT_EQ(run(0), 0);
+  EXPECT_EQ(run(0), 99);  // all but the token whose logits are wanted
+  EXPECT_EQ(run(7), 0);   // another key knows nothing of it
+  EXPECT_EQ(run(7), 99);
+  serving.ForgetPasts(lock, 7);
+  EXPECT_EQ(run(7), 0);
+  EXPECT_EQ(run(0), 99);
+}
+
+// users.md row 22: after admission nothing fails for lack of memory, and the budget holds through
+// every step, whatever is done to it meanwhile.
+TEST(Serving, BudgetHoldsWhileItIsChanged) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    BudgetAllocator budget(SystemAllocator(), UINT64_MAX);
+    EngineOptions options = SmallOptions();
+    options.allocator = &budget;
+    ServingOptions serving_options;
+    serving_options.budget = &budget;
+    serving_options.swap = std::make_unique<MemoryRandomFile>();
+    serving_options.swap_bytes = 1 << 20;
+    Small small = MakeSmall(options, std::move(serving_options));
+    Serving& serving = *small.serving;
+    Serving::Lock lock = serving.Acquire();
+    const uint64_t fixed = budget.used_bytes();
+    const uint64_t one = static_cast<uint64_t>(
+        MostBytesPerSequence(small.model->info.layers, options.kv_type, options.page_tokens, 256));
+    // Tables and counts of pages beside them.
+    const uint64_t least = fixed + one + (64 << 10);
+    ASSERT_TRUE(serving.SetBudget(lock, least + 3 * one).ok());
+    std::vector<std::unique_ptr<Greedy>> greedy;
+    std::vector<uint64_t> ids;
+    for (int step = 0; step < 600; ++step) {
+      if (ids.size() < 8 && rng.NextBelow(3) == 0) {
+        greedy.push_back(std::make_unique<Greedy>());
+        greedy.back()->limit = 1 + static_cast<int32_t>(rng.NextBelow(60));
+        const auto id = serving.Submit(
+            lock,
+            SpecOf(RandomTokens(1 + static_cast<int32_t>(rng.NextBelow(150)), 96, rng.NextU64()),
+                   greedy.back().get()));
+        ASSERT_TRUE(id.ok()) << id.status().message();
+        serving.AllowTokens(lock, *id, 1000);
+        ids.push_back(*id);
+      }
+      if (rng.NextBelow(10) == 0) {
+        ASSERT_TRUE(serving.SetBudget(lock, least + one * rng.NextBelow(4)).ok());
+      }
+      ASSERT_TRUE(serving.DriveOnce(lock).ok());
+      serving.CheckInvariants(lock);
+      // At the end of a step; growth beyond the limit is refused by the allocator itself.
+      ASSERT_LE(budget.used_bytes(), budget.limit_bytes());
+    }
+    const Status done = serving.WaitUntil(lock, [&] {
+      for (const uint64_t id : ids) {
+        if (serving.progress(lock, id).end == RequestEnd::kNone) return false;
+      }
+      return true;
+    });
+    ASSERT_TRUE(done.ok());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      EXPECT_EQ(serving.progress(lock, ids[i]).end, RequestEnd::kDone)
+          << serving.progress(lock, ids[i]).status.message();
+      EXPECT_EQ(static_cast<int32_t>(greedy[i]->chosen.size()), greedy[i]->limit);
+      serving.Close(lock, ids[i]);
+    }
+  }
+}
+
+// users.md row 26: what can never fit is refused at once and says needed and available.
+TEST(Serving, RefusesWhatCanNeverFit) {
+  EngineOptions options = SmallOptions();
+  const auto bytes = [&](int32_t tokens) {
+    ::cellm::testing::TinyLlama spec;
+    const auto model = ::cellm::testing::LoadTiny(::cellm::testing::TinyLlamaFile(spec));
+    return MostBytesPerSequence(model->info.layers, options.kv_type, options.page_tokens, tokens);
+  };
+  options.context_tokens = 0;
+  options.cache_bytes = static_cast<uint64_t>(bytes(100));
+  BudgetAllocator budget(SystemAllocator(), UINT64_MAX);
+  ServingOptions serving_options;
+  Small small = MakeSmall(options, std::move(serving_options));
+  Serving::Lock lock = small.serving->Acquire();
+  Greedy greedy;
+  greedy.limit = 10;
+  const auto fits = small.serving->Submit(lock, SpecOf(RandomTokens(80, 96, 1), &greedy));
+  EXPECT_TRUE(fits.ok());
+  const auto never = small.serving->Submit(lock, SpecOf(RandomTokens(400, 96, 1), &greedy));
+  ASSERT_FALSE(never.ok());
+  EXPECT_EQ(never.status().code(), StatusCode::kOutOfRange) << never.status().message();
+  small.serving->Close(lock, *fits);
+}
+
+// A request that fails does so alone.
+TEST(Serving, AFailureIsNobodyElses) {
+  Small small = MakeSmall(SmallOptions(), ServingOptions());
+  Serving& serving = *small.serving;
+  Serving::Lock lock = serving.Acquire();
+  Greedy good;
+  good.limit = 5;
+  Greedy bad;
+  bad.limit = 5;
+  bad.fail_next = true;
+  const auto first = serving.Submit(lock, SpecOf(RandomTokens(30, 96, 1), &good));
+  const auto second = serving.Submit(lock, SpecOf(RandomTokens(30, 96, 2), &bad));
+  serving.AllowTokens(lock, *first, 10);
+  serving.AllowTokens(lock, *second, 10);
+  ASSERT_TRUE(serving
+                  .WaitUntil(lock,
+                             [&] {
+                               return serving.progress(lock, *first).end != RequestEnd::kNone &&
+                                      serving.progress(lock, *second).end != RequestEnd::kNone;
+                             })
+                  .ok());
+  EXPECT_EQ(serving.progress(lock, *first).end, RequestEnd::kDone);
+  EXPECT_EQ(serving.progress(lock, *second).end, RequestEnd::kFailed);
+  EXPECT_EQ(serving.progress(lock, *second).status.message(), "this request fails on purpose");
+  serving.Close(lock, *first);
+  serving.Close(lock, *second);
+}
+
+// users.md row 76: requests that come and go leave nothing behind.
+TEST(Serving, AThousandRequestsLeaveMemoryFlat) {
+  BudgetAllocator counted(SystemAllocator(), UINT64_MAX);
+  EngineOptions options = SmallOptions();
+  options.allocator = &counted;
+  Small small = MakeSmall(options, ServingOptions());
+  Serving& serving = *small.serving;
+  Serving::Lock lock = serving.Acquire();
+  uint64_t after_hundred = 0;
+  for (int i = 0; i < 1000; ++i) {
+    Greedy greedy;
+    greedy.limit = 1;
+    RequestSpec spec = SpecOf(RandomTokens(10, 96, static_cast<uint64_t>(i)), &greedy);
+    spec.keep_past = i % 2 == 0;
+    spec.share_key = 3;
+    const auto id = serving.Submit(lock, std::move(spec));
+    ASSERT_TRUE(id.ok());
+    ASSERT_TRUE(
+        serving
+            .WaitUntil(lock, [&] { return serving.progress(lock, *id).end != RequestEnd::kNone; })
+            .ok());
+    serving.Close(lock, *id);
+    if (i % 10 == 9) serving.ForgetPasts(lock, 3);
+    if (i == 99) after_hundred = counted.used_bytes();
+  }
+  EXPECT_EQ(counted.used_bytes(), after_hundred);
+  EXPECT_EQ(serving.stats(lock).pasts, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ServingZoo,
