@@ -442,6 +442,23 @@ CELLM_API cellm_status cellm_session_fork(cellm_session* session, cellm_session*
 /* Forgets the tokens from `position` on. OUT_OF_RANGE: there are fewer. BUSY as above. */
 CELLM_API cellm_status cellm_session_rewind(cellm_session* session, size_t position,
                                             cellm_error* error);
+#define CELLM_SAVE_TOKENS_ONLY 1u /* a small file; resuming evaluates the tokens again */
+/* Writes the session to a file: its tokens, texts and what the model remembers of them, as far as
+ * that is still held (cellm_engine_stats.pasts). The file appears whole or not at all; the session
+ * goes on unharmed. BUSY: an open request. IO: the disk. */
+CELLM_API cellm_status cellm_session_save(cellm_session* session, const char* path,
+                                             size_t path_bytes, uint32_t flags, cellm_error* error);
+/* A session from such a file, in this process or another, on the same model: it goes on bit for bit
+ * as the suspended one would have. options: as for cellm_session_open (null: defaults); the
+ * overflow policy and what it keeps come from the file. *restored (null allowed): tokens whose
+ * memory came from the file; the others are evaluated by the next request. UNSUPPORTED  another
+ * model; a newer version     CORRUPT  not such a file, cut short or changed OUT_OF_RANGE longer
+ * than the engine's context   NOT_FOUND, IO  the file Memory of another numerics class (K/V format,
+ * page size, activations) is not used: its tokens are evaluated again, with a note in the log. */
+CELLM_API cellm_status cellm_session_restore(cellm_engine* engine, const char* path,
+                                            size_t path_bytes, const cellm_session_options* options,
+                                            cellm_session** out, size_t* restored,
+                                            cellm_error* error);
 /* Another class, weight or deadline, from the next request on. */
 CELLM_API cellm_status cellm_session_set_class(cellm_session* session, int32_t latency_class,
                                                uint32_t weight, uint32_t token_ms,

@@ -7,6 +7,8 @@
 #include "capi/convert_args.h"
 #include "capi/generation.h"
 #include "capi/handles.h"
+#include "engine/session_file.h"
+#include "platform/file.h"
 #include "platform/thread.h"
 
 namespace cellm::capi {
@@ -149,6 +151,119 @@ SubmitResult SubmitChat(Serving::Lock& lock, const std::shared_ptr<SessionState>
   return Submit(lock, session, std::move(prompt), options, details);
 }
 
+Result<std::shared_ptr<SessionState>> NewSession(const std::shared_ptr<EngineState>& engine,
+                                                 const cellm_session_options* options) {
+  cellm_session_options known;
+  CELLM_RETURN_IF_ERROR(ReadSessionOptions(options, &known));
+  auto state = std::make_shared<SessionState>();
+  state->engine = engine;
+  CELLM_RETURN_IF_ERROR(SetClass(state.get(), known.latency_class, known.weight, known.token_ms));
+  state->flags = known.flags;
+  state->overflow = known.overflow;
+  state->keep_tokens = known.keep_tokens;
+  if (engine->private_pasts || (known.flags & CELLM_SESSION_PRIVATE) != 0) {
+    state->share_owner = std::make_shared<PrivatePasts>();
+    state->share_owner->engine = engine;
+    const Serving::Lock lock = engine->serving->Acquire();
+    state->share_key = state->share_owner->share_key = engine->next_share_key++;
+  }
+  return state;
+}
+
+Status ReadPath(const char* path, size_t path_bytes, std::string_view* out) {
+  CELLM_RETURN_IF_ERROR(ReadText(path, path_bytes, "path", out));
+  if (out->empty() || out->find('\0') != std::string_view::npos) {
+    return InvalidArgument("the path is empty or has a NUL byte");
+  }
+  return OkStatus();
+}
+
+Status Suspend(SessionState* session, const std::string& path, uint32_t flags) {
+  EngineState& engine = *session->engine;
+  Serving::Lock lock = engine.serving->Acquire();
+  if (session->open_request != nullptr) return Busy("the session has an open request");
+  SessionImage image;
+  image.model_hash = ModelHash(*engine.weights->model);
+  image.planned_tokens = session->planned_tokens;
+  image.numerics = Numerics(*engine.engine, session->planned_tokens);
+  image.tokens = session->transcript.ids();
+  for (const Transcript::Mark& mark : session->transcript.marks()) {
+    image.marks.push_back({mark.text_end, mark.id_count});
+  }
+  image.text = session->transcript.text().bytes;
+  image.origins = session->transcript.text().trusted;
+  image.overflow = session->overflow;
+  image.keep_tokens = session->keep_tokens;
+  CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<platform::FileWriter> out,
+                         platform::SystemFiles().Create(path));
+  if ((flags & CELLM_SAVE_TOKENS_ONLY) != 0 || image.tokens.empty()) {
+    CELLM_RETURN_IF_ERROR(WriteSession(*out, image, {}));
+  } else {
+    CELLM_RETURN_IF_ERROR(
+        engine.serving->WithPast(lock, session->share_key, session->planned_tokens, image.tokens,
+                                 [&](int32_t count, std::span<const std::span<uint8_t>> contents) {
+                                   image.kept_tokens = count;
+                                   return WriteSession(*out, image, contents);
+                                 }));
+  }
+  return out->Commit();
+}
+
+Result<std::shared_ptr<SessionState>> Resume(const std::shared_ptr<EngineState>& engine,
+                                             const std::string& path,
+                                             const cellm_session_options* options,
+                                             size_t* restored) {
+  CELLM_ASSIGN_OR_RETURN(const platform::FileMapping file, platform::SystemFiles().Map(path));
+  std::span<const uint8_t> contents;
+  CELLM_ASSIGN_OR_RETURN(SessionImage image, ReadSession(file.bytes(), path, &contents));
+  const Model& model = *engine->weights->model;
+  if (image.model_hash != ModelHash(model)) {
+    return Unsupported("%s: suspended on another model than %s", path.c_str(),
+                       engine->model->path.c_str());
+  }
+  const size_t context = static_cast<size_t>(engine->engine->context_tokens());
+  if (image.tokens.size() > context) {
+    return OutOfRange("%s: %zu tokens, the context has %zu", path.c_str(), image.tokens.size(),
+                      context);
+  }
+  for (const int32_t id : image.tokens) {
+    if (id >= 0 && id < model.info.vocab_size) continue;
+    return Corrupt("%s: id %d is outside the vocabulary of %d", path.c_str(), id,
+                   model.info.vocab_size);
+  }
+  if (image.overflow < CELLM_OVERFLOW_STOP || image.overflow > CELLM_OVERFLOW_SLIDE) {
+    return Corrupt("%s: overflow policy %d", path.c_str(), image.overflow);
+  }
+  CELLM_ASSIGN_OR_RETURN(std::shared_ptr<SessionState> session, NewSession(engine, options));
+  session->overflow = image.overflow;
+  session->keep_tokens = image.keep_tokens;
+  session->planned_tokens = std::min(image.planned_tokens, static_cast<int32_t>(context));
+  std::vector<Transcript::Mark> marks;
+  for (const SessionImage::Mark& mark : image.marks) {
+    marks.push_back({mark.text_end, mark.token_count});
+  }
+  const std::span<const int32_t> kept =
+      std::span<const int32_t>(image.tokens).first(static_cast<size_t>(image.kept_tokens));
+  const std::string mine = Numerics(*engine->engine, session->planned_tokens);
+  if (image.kept_tokens > 0 && image.numerics != mine) {
+    engine->model->log.Write(LogLevel::kWarning, "session",
+                             path + ": written with " + image.numerics + "; this engine has " +
+                                 mine + ": its tokens are evaluated again");
+  } else if (image.kept_tokens > 0) {
+    Serving::Lock lock = engine->serving->Acquire();
+    const Status added =
+        engine->serving->AddPast(lock, session->share_key, session->planned_tokens, kept, contents);
+    if (added.ok()) {
+      *restored = kept.size();
+    } else if (added.code() != StatusCode::kOutOfMemory) {
+      return Corrupt("%s: %s", path.c_str(), added.message().c_str());
+    }
+  }
+  session->transcript = Transcript::Restore({std::move(image.text), std::move(image.origins)},
+                                            std::move(image.tokens), std::move(marks));
+  return session;
+}
+
 cellm_status OpenSession(std::shared_ptr<SessionState> state, cellm_session** out,
                          cellm_error* error) {
   cellm_session* const handle = Sessions().Open(std::move(state));
@@ -209,24 +324,40 @@ cellm_status cellm_session_open(cellm_engine* engine, const cellm_session_option
   const std::shared_ptr<EngineState> engine_state = Find(engine);
   if (engine_state == nullptr) return Report(NotOpen("engine", engine), error);
   if (out == nullptr) return Report(InvalidArgument("cellm_session_open: out is null"), error);
-  cellm_session_options known;
-  auto state = std::make_shared<SessionState>();
-  state->engine = engine_state;
-  Status status = ReadSessionOptions(options, &known);
-  if (status.ok()) {
-    status = SetClass(state.get(), known.latency_class, known.weight, known.token_ms);
+  Result<std::shared_ptr<SessionState>> state = NewSession(engine_state, options);
+  if (!state.ok()) return Report(state.status(), error);
+  return OpenSession(std::move(state).value(), out, error);
+}
+
+cellm_status cellm_session_save(cellm_session* session, const char* path, size_t path_bytes,
+                                   uint32_t flags, cellm_error* error) {
+  const std::shared_ptr<SessionState> state = Find(session);
+  if (state == nullptr) return Report(NotOpen("session", session), error);
+  std::string_view view;
+  Status status = ReadPath(path, path_bytes, &view);
+  if (status.ok() && (flags & ~CELLM_SAVE_TOKENS_ONLY) != 0) {
+    status = cellm::Unsupported("cellm_session_save: unknown flags 0x%x", flags);
   }
+  if (status.ok()) status = Suspend(state.get(), std::string(view), flags);
+  return Report(status, error);
+}
+
+cellm_status cellm_session_restore(cellm_engine* engine, const char* path, size_t path_bytes,
+                                  const cellm_session_options* options, cellm_session** out,
+                                  size_t* restored, cellm_error* error) {
+  const std::shared_ptr<EngineState> engine_state = Find(engine);
+  if (engine_state == nullptr) return Report(NotOpen("engine", engine), error);
+  if (out == nullptr) return Report(InvalidArgument("cellm_session_restore: out is null"), error);
+  std::string_view view;
+  const Status status = ReadPath(path, path_bytes, &view);
   if (!status.ok()) return Report(status, error);
-  state->flags = known.flags;
-  state->overflow = known.overflow;
-  state->keep_tokens = known.keep_tokens;
-  if (engine_state->private_pasts || (known.flags & CELLM_SESSION_PRIVATE) != 0) {
-    state->share_owner = std::make_shared<PrivatePasts>();
-    state->share_owner->engine = engine_state;
-    const Serving::Lock lock = engine_state->serving->Acquire();
-    state->share_key = state->share_owner->share_key = engine_state->next_share_key++;
-  }
-  return OpenSession(std::move(state), out, error);
+  size_t count = 0;
+  Result<std::shared_ptr<SessionState>> state =
+      Resume(engine_state, std::string(view), options, &count);
+  if (!state.ok()) return Report(state.status(), error);
+  const cellm_status opened = OpenSession(std::move(state).value(), out, error);
+  if (opened == CELLM_OK && restored != nullptr) *restored = count;
+  return opened;
 }
 
 void cellm_session_close(cellm_session* session) { (void)Sessions().Close(session); }

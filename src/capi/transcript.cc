@@ -1,6 +1,7 @@
 #include "capi/transcript.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace cellm::capi {
 
@@ -38,6 +39,14 @@ void Transcript::Truncate(size_t count) {
   const size_t text_end = marks_.empty() ? 0 : marks_.back().text_end;
   text_.bytes.resize(text_end);
   text_.trusted.resize(text_end);
+}
+
+Transcript Transcript::Restore(MarkedText text, std::vector<int32_t> ids, std::vector<Mark> marks) {
+  Transcript transcript;
+  transcript.text_ = std::move(text);
+  transcript.ids_ = std::move(ids);
+  transcript.marks_ = std::move(marks);
+  return transcript;
 }
 
 void Transcript::Clear() { *this = Transcript(); }

@@ -56,6 +56,11 @@ class Transcript {
   const std::vector<int32_t>& ids() const { return ids_; }
   // Ids without text: from here on nothing is matched.
   void AppendIds(std::span<const int32_t> ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
+  const std::vector<Mark>& marks() const { return marks_; }
+  const MarkedText& text() const { return text_; }
+  // A transcript as another one was. Requires marks in order and inside of ids and text.
+  static Transcript Restore(MarkedText text, std::vector<int32_t> ids, std::vector<Mark> marks);
+
   // Keeps the first `count` ids and the marks that lie within them.
   void Truncate(size_t count);
   void Clear();

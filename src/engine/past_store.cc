@@ -64,12 +64,12 @@ void PastStore::Touch(Past* past) {
   past->value = floor_ + past->cost_ns / static_cast<double>(std::max<uint64_t>(bytes, 1));
 }
 
-Result<SequenceId> PastStore::Start(const Found& found, int32_t planned_total_tokens) {
-  Past& kept = past(found.entry);
+Status PastStore::BringIn(int32_t entry) {
+  Past& kept = past(entry);
   if (kept.snapshot < 0) {
     Result<int32_t> snapshot = ReadSnapshot(engine_.cache(), kept.tokens, kept.extent, *swap_);
     if (!snapshot.ok()) {
-      if (snapshot.status().code() != StatusCode::kOutOfMemory) Drop(found.entry);
+      if (snapshot.status().code() != StatusCode::kOutOfMemory) Drop(entry);
       return snapshot.status();
     }
     swap_->Free(kept.extent);
@@ -77,27 +77,57 @@ Result<SequenceId> PastStore::Start(const Found& found, int32_t planned_total_to
     kept.snapshot = snapshot.value();
   }
   Touch(&kept);
-  return engine_.CreateSequenceFrom(kept.snapshot, found.position, planned_total_tokens);
+  return OkStatus();
+}
+
+Result<SequenceId> PastStore::Start(const Found& found, int32_t planned_total_tokens) {
+  CELLM_RETURN_IF_ERROR(BringIn(found.entry));
+  return engine_.CreateSequenceFrom(past(found.entry).snapshot, found.position,
+                                    planned_total_tokens);
+}
+
+Result<std::vector<std::span<uint8_t>>> PastStore::Contents(int32_t entry) {
+  CELLM_RETURN_IF_ERROR(BringIn(entry));
+  return engine_.cache().Contents(past(entry).snapshot);
+}
+
+bool PastStore::IsKnown(const PrefixTree::Match& match, int32_t tokens) {
+  if (match.within != PrefixTree::kNone && match.within_position == tokens) {
+    Touch(&past(match.within));
+    return true;
+  }
+  if (match.beyond != PrefixTree::kNone && match.common == tokens &&
+      engine_.cache().CanCut(match.beyond_position, tokens)) {
+    Touch(&past(match.beyond));
+    return true;
+  }
+  return false;
 }
 
 void PastStore::Keep(uint64_t key, std::span<const int32_t> tokens, SequenceId sequence,
                      const CostModel& cost) {
   if (tokens.empty()) return;
+  const PrefixTree::Match match = tree_.Find(key, tokens);
+  if (IsKnown(match, static_cast<int32_t>(tokens.size()))) return;
+  const Result<int32_t> snapshot = engine_.TakeSnapshot(sequence);
+  if (snapshot.ok()) Add(key, tokens, snapshot.value(), match, cost);
+}
+
+void PastStore::KeepSnapshot(uint64_t key, std::span<const int32_t> tokens, int32_t snapshot,
+                             const CostModel& cost) {
+  const PrefixTree::Match match = tree_.Find(key, tokens);
+  if (IsKnown(match, static_cast<int32_t>(tokens.size()))) {
+    engine_.cache().DropSnapshot(snapshot);
+  } else {
+    Add(key, tokens, snapshot, match, cost);
+  }
+}
+
+void PastStore::Add(uint64_t key, std::span<const int32_t> tokens, int32_t snapshot,
+                    const PrefixTree::Match& match, const CostModel& cost) {
   const int32_t count = static_cast<int32_t>(tokens.size());
   SequenceCache& cache = engine_.cache();
-  const PrefixTree::Match match = tree_.Find(key, tokens);
-  if (match.within != PrefixTree::kNone && match.within_position == count) {
-    Touch(&past(match.within));
-    return;
-  }
-  if (match.beyond != PrefixTree::kNone && match.common == count &&
-      cache.CanCut(match.beyond_position, count)) {
-    Touch(&past(match.beyond));
-    return;
-  }
-  Result<int32_t> snapshot = engine_.TakeSnapshot(sequence);
-  if (!snapshot.ok()) return;
-  CELLM_CHECK(cache.snapshot_tokens(snapshot.value()) == count, "a past is not that of its tokens");
+  CELLM_CHECK(cache.snapshot_tokens(snapshot) == count, "a past is not that of its tokens");
   int32_t base = match.within_position;
   if (match.within != PrefixTree::kNone && cache.CanCut(count, match.within_position)) {
     Drop(match.within);
@@ -110,7 +140,7 @@ void PastStore::Keep(uint64_t key, std::span<const int32_t> tokens, SequenceId s
   kept = Past();
   kept.used = true;
   kept.tokens = count;
-  kept.snapshot = snapshot.value();
+  kept.snapshot = snapshot;
   kept.cost_ns = cost.RecomputeNs(count, kRecomputeChunk) - cost.RecomputeNs(base, kRecomputeChunk);
   tree_.Insert(key, tokens, entry);
   Touch(&kept);

@@ -54,6 +54,12 @@ class PastStore {
   // forgotten.
   void Keep(uint64_t key, std::span<const int32_t> tokens, SequenceId sequence,
             const CostModel& cost);
+  // Keeps a snapshot that was filled by hand; takes it over, and drops it when it adds nothing.
+  void KeepSnapshot(uint64_t key, std::span<const int32_t> tokens, int32_t snapshot,
+                    const CostModel& cost);
+  // The contents of a past in memory, read back when it was swapped. Errors as for Start().
+  Result<std::vector<std::span<uint8_t>>> Contents(int32_t entry);
+  int32_t Length(int32_t entry) const { return past(entry).tokens; }
   void Forget(uint64_t key);
   void ForgetAll();
 
@@ -88,6 +94,11 @@ class PastStore {
   // The entry of least value among those in memory, or among all; kNone when there is none.
   int32_t LeastValuable(bool in_memory) const;
   bool SwapOut(Past* past, const CostModel& cost);
+  Status BringIn(int32_t entry);
+  void Add(uint64_t key, std::span<const int32_t> tokens, int32_t snapshot,
+           const PrefixTree::Match& match, const CostModel& cost);
+  // Whether a past of `tokens` adds nothing to what the match found; that is then touched.
+  bool IsKnown(const PrefixTree::Match& match, int32_t tokens);
 
   Engine& engine_;
   SwapFile* swap_;

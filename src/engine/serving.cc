@@ -107,11 +107,14 @@ int64_t Serving::FreeBytes() const {
          static_cast<int64_t>(cache.page_bytes_used + cache.state_bytes);
 }
 
-uint64_t Serving::CacheKey(const Request& request) const {
+uint64_t Serving::CacheKey(uint64_t share_key, int32_t planned_tokens) const {
   // Keys are few and small: a mix of the two is enough, and 0 stays the key of everyone.
-  return request.spec.share_key ^
-         (static_cast<uint64_t>(engine_.LengthClass(request.spec.planned_tokens)) *
-          0x9E3779B97F4A7C15u);
+  return share_key ^
+         (static_cast<uint64_t>(engine_.LengthClass(planned_tokens)) * 0x9E3779B97F4A7C15u);
+}
+
+uint64_t Serving::CacheKey(const Request& request) const {
+  return CacheKey(request.spec.share_key, request.spec.planned_tokens);
 }
 
 Serving::Request* Serving::Find(uint64_t id) const {
@@ -184,6 +187,8 @@ void Serving::Lead(Lock& lock) {
 }
 
 void Serving::StopLeading(Lock&) {
+  for (const int32_t snapshot : borrowed_) engine_.cache().DropSnapshot(snapshot);
+  borrowed_.clear();
   if (nested_ > 0) {
     --nested_;
     return;
@@ -207,6 +212,57 @@ void Serving::ForgetPasts(Lock& lock, uint64_t share_key) {
   pasts_.Forget(share_key);
   engine_.cache().Trim();
   StopLeading(lock);
+}
+
+int32_t Serving::FindPast(uint64_t share_key, int32_t planned_tokens,
+                          std::span<const int32_t> tokens,
+                          std::vector<std::span<uint8_t>>* contents) {
+  const uint64_t key = CacheKey(share_key, planned_tokens);
+  for (;;) {
+    PastStore::Found found = pasts_.Find(key, tokens, static_cast<int32_t>(tokens.size()));
+    if (found.position == 0) return 0;
+    if (pasts_.Length(found.entry) > found.position) {
+      // It goes on beyond: a past of exactly these tokens is made from it.
+      const Result<SequenceId> sequence = pasts_.Start(found, planned_tokens);
+      if (!sequence.ok()) return 0;
+      const std::span<const int32_t> covered = tokens.first(static_cast<size_t>(found.position));
+      const Result<int32_t> snapshot = engine_.TakeSnapshot(sequence.value());
+      (void)engine_.FreeSequence(sequence.value()).ok();
+      if (!snapshot.ok()) return 0;
+      *contents = engine_.cache().Contents(snapshot.value());
+      borrowed_.push_back(snapshot.value());
+      return static_cast<int32_t>(covered.size());
+    }
+    Result<std::vector<std::span<uint8_t>>> bytes = pasts_.Contents(found.entry);
+    if (bytes.ok()) {
+      *contents = std::move(bytes).value();
+      return found.position;
+    }
+    if (bytes.status().code() == StatusCode::kOutOfMemory) return 0;
+    ++stats_.swap_failures;  // that past is forgotten; there may be another
+  }
+}
+
+Status Serving::AddPast(Lock& lock, uint64_t share_key, int32_t planned_tokens,
+                        std::span<const int32_t> tokens, std::span<const uint8_t> contents) {
+  const int32_t count = static_cast<int32_t>(tokens.size());
+  if (contents.size() != SequenceBytes(this, count, 0)) {
+    return Corrupt("%zu bytes of keys, values and states; %d tokens have %llu", contents.size(),
+                   count, static_cast<unsigned long long>(SequenceBytes(this, count, 0)));
+  }
+  Lead(lock);
+  Result<int32_t> snapshot = engine_.cache().NewSnapshot(count);
+  while (!snapshot.ok() && FreeSomething()) snapshot = engine_.cache().NewSnapshot(count);
+  if (snapshot.ok()) {
+    for (const std::span<uint8_t> piece : engine_.cache().Contents(snapshot.value())) {
+      std::copy_n(contents.begin(), piece.size(), piece.begin());
+      contents = contents.subspan(piece.size());
+    }
+    pasts_.KeepSnapshot(CacheKey(share_key, planned_tokens), tokens, snapshot.value(),
+                        estimator_.model());
+  }
+  StopLeading(lock);
+  return snapshot.status();
 }
 
 bool Serving::FreeSomethingAlone() {

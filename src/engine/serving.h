@@ -148,6 +148,23 @@ class Serving {
   // One step if anything can run. Returns false when there was nothing to do.
   Result<bool> DriveOnce(Lock& lock);
 
+  // What is kept of a beginning of `tokens`, the longest that there is: `write(count, contents)` is
+  // called with how many tokens it covers and its bytes (none: 0). Returns what `write` does.
+  template <typename Write>
+  Status WithPast(Lock& lock, uint64_t share_key, int32_t planned_tokens,
+                  std::span<const int32_t> tokens, const Write& write) {
+    std::vector<std::span<uint8_t>> contents;
+    Lead(lock);
+    const int32_t count = FindPast(share_key, planned_tokens, tokens, &contents);
+    const Status status = write(count, contents);
+    StopLeading(lock);
+    return status;
+  }
+  // Keeps a past whose bytes come from elsewhere. Corrupt: not as many as `tokens` need.
+  // OutOfMemory: they do not fit.
+  Status AddPast(Lock& lock, uint64_t share_key, int32_t planned_tokens,
+                 std::span<const int32_t> tokens, std::span<const uint8_t> contents);
+
   // The engine for the caller alone, between steps and without the lock: for work that is no
   // request. Busy as above, else what `run` returns.
   template <typename Run>
@@ -200,7 +217,10 @@ class Serving {
   void KeepPast(Request* request);
   void End(Request* request, RequestEnd end, Status status);
   void Leave(Request* request);  // gives up its memory, keeping its past
+  uint64_t CacheKey(uint64_t share_key, int32_t planned_tokens) const;
   uint64_t CacheKey(const Request& request) const;
+  int32_t FindPast(uint64_t share_key, int32_t planned_tokens, std::span<const int32_t> tokens,
+                   std::vector<std::span<uint8_t>>* contents);
   uint64_t CacheLimit() const;
   int64_t FreeBytes() const;
   static uint64_t SequenceBytes(const void* user, int32_t position, int32_t chunk);
@@ -229,6 +249,7 @@ class Serving {
   int64_t credit_ns_ = 0;
   ServingStats stats_;
 
+  std::vector<int32_t> borrowed_;  // snapshots that WithPast() shows
   // Of the step under way; kept to be used again.
   std::vector<RequestView> views_;
   std::vector<Request*> viewed_;

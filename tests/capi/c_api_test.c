@@ -305,6 +305,72 @@ static void TestTogether(cellm_engine* engine) {
   for (i = 0; i < 3; ++i) cellm_session_close(sessions[i]);
 }
 
+/* A suspended session goes on in another engine as it would have here, without evaluating again. */
+static void TestSuspend(cellm_model* model, cellm_engine* engine, const char* folder) {
+  static Reply first, here, there;
+  static char path[1024], messages[8192], bytes[1 << 20];
+  cellm_session* session = NULL;
+  cellm_session* resumed = NULL;
+  cellm_engine* other = NULL;
+  cellm_engine_options options = CELLM_ENGINE_OPTIONS_INIT;
+  cellm_error error = CELLM_ERROR_INIT;
+  cellm_receipt receipt;
+  size_t restored = 0, size = 0, i = 0;
+  int32_t ids[1024];
+  FILE* file = NULL;
+  snprintf(path, sizeof(path), "%s/suspended.session", folder);
+  CHECK_OK(cellm_session_open(engine, NULL, &session, e));
+  (void)Ask(session, kFrance, &first);
+  CHECK_OK(cellm_session_save(session, path, strlen(path), 0, e));
+  sprintf(messages,
+          "[{\"role\": \"user\", \"content\": \"What is the capital of France?\"},"
+          "{\"role\": \"assistant\", \"content\": \"%s\"},"
+          "{\"role\": \"user\", \"content\": \"What is 7 plus 5?\"}]",
+          first.text);
+  (void)Ask(session, messages, &here);
+
+  options.context_tokens = 512;
+  CHECK_OK(cellm_engine_open(model, &options, &other, e));
+  CHECK_OK(cellm_session_restore(other, path, strlen(path), NULL, &resumed, &restored, e));
+  CHECK_OK(cellm_session_get_tokens(resumed, ids, 1024, &size, e));
+  /* All but the end id, which only a longer conversation has evaluated. */
+  CHECK(restored == size - 1 || restored == size);
+  receipt = Ask(resumed, messages, &there);
+  CHECK(receipt.reused_tokens == restored);
+  CHECK(here.count == there.count && memcmp(here.ids, there.ids, here.count * 4) == 0);
+  cellm_session_close(resumed);
+
+  /* Cut or changed anywhere it is refused, and the engine goes on. */
+  file = fopen(path, "rb");
+  CHECK(file != NULL);
+  if (file == NULL) return;
+  size = fread(bytes, 1, sizeof(bytes), file);
+  fclose(file);
+  CHECK(size > 1000 && size < sizeof(bytes));
+  for (i = 0; i < size; i += (i < 100 ? 1 : 997)) {
+    size_t keep = i % 2 == 0 ? i : size;
+    bytes[i] ^= 4;
+    file = fopen(path, "wb");
+    CHECK(fwrite(bytes, 1, keep, file) == keep);
+    fclose(file);
+    bytes[i] ^= 4;
+    resumed = NULL;
+    CHECK(cellm_session_restore(other, path, strlen(path), NULL, &resumed, NULL, &error) !=
+          CELLM_OK);
+    CHECK(resumed == NULL && strstr(error.message, "suspended.session") != NULL);
+  }
+  remove(path);
+  CHECK(cellm_session_restore(other, path, strlen(path), NULL, &resumed, NULL, &error) ==
+        CELLM_NOT_FOUND);
+  CHECK_OK(cellm_session_save(session, path, strlen(path), CELLM_SAVE_TOKENS_ONLY, e));
+  CHECK_OK(cellm_session_restore(other, path, strlen(path), NULL, &resumed, &restored, e));
+  CHECK(restored == 0);
+  cellm_session_close(resumed);
+  remove(path);
+  cellm_session_close(session);
+  cellm_engine_close(other);
+}
+
 /* users.md row 75: a handle that was closed is an error, never a crash; closing twice is nothing.
  */
 static void TestStaleHandles(cellm_engine* engine) {
@@ -614,6 +680,7 @@ int main(int argc, char** argv) {
   TestChat(engine);
   TestCancel(engine);
   TestTogether(engine);
+  TestSuspend(model, engine, ".");
   TestStaleHandles(engine);
   TestRequests(model);
   TestEvaluate(model);
