@@ -32,7 +32,9 @@ struct Serving::Request {
   bool cancel = false;
   uint64_t final_bytes = 0;
   int64_t arrival_ns = 0, last_served_ns = 0, due_ns = 0, virtual_ns = 0;
-  int32_t served_since_restore = 0;
+  int32_t served_since_restore = 0;  // begins below 0 after a drop: what was lost comes first
+  double run_ns_since_restore = 0;
+  int32_t lost_tokens = 0;  // by the last drop
   // Of the step under way.
   bool has_choice = false;
   Result<Choice> choice{Choice()};
@@ -382,6 +384,7 @@ void Serving::BuildViews() {
     view.paused = request.paused;
     view.position = request.position;
     view.served_since_restore = request.served_since_restore;
+    view.run_ns_since_restore = request.run_ns_since_restore;
     view.residency = request.residency;
     view.final_bytes = request.final_bytes;
     view.recompute_tokens = request.position;
@@ -446,6 +449,7 @@ bool Serving::Rearrange(const StepPlan& plan) {
     if (restoration.by == RestoreBy::kResume) {
       request->paused = false;
       request->served_since_restore = 0;
+      request->run_ns_since_restore = 0;
     } else if (restoration.by == RestoreBy::kSwapIn) {
       status = SwapIn(request);
     } else {
@@ -469,6 +473,7 @@ void Serving::GatherItems(const StepPlan& plan, int64_t now_ns) {
         std::min({item.tokens, request->size() - request->position, options_.chunk_tokens}));
     const bool last = request->position + count == request->size();
     request->virtual_ns = item.virtual_ns;
+    request->run_ns_since_restore += item.run_ns;
     request->last_served_ns = now_ns;
     if (request->progress.prompt_begin_ns == 0) request->progress.prompt_begin_ns = now_ns;
     in_step_.push_back(request);
@@ -586,7 +591,7 @@ void Serving::StepFailed(const Status& status) {
   }
   if (FreeSomething()) return;
   Request* const last = in_step_.back();
-  if (in_step_.size() == 1 && last->served_since_restore == 0 && items_[0].tokens.size() == 1) {
+  if (in_step_.size() == 1 && last->served_since_restore <= 0 && items_[0].tokens.size() == 1) {
     End(last, RequestEnd::kFailed, status);
     return;
   }
@@ -622,7 +627,8 @@ Status Serving::Begin(Request* request) {
   request->progress.evaluated = request->position;
   request->residency = Residency::kResident;
   request->paused = false;
-  request->served_since_restore = 0;
+  request->served_since_restore = std::min(0, request->position - request->lost_tokens);
+  request->run_ns_since_restore = 0;
   return OkStatus();
 }
 
@@ -650,6 +656,7 @@ Status Serving::SwapIn(Request* request) {
   request->residency = Residency::kResident;
   request->paused = false;
   request->served_since_restore = 0;
+  request->run_ns_since_restore = 0;
   return OkStatus();
 }
 
@@ -678,7 +685,7 @@ void Serving::Preempt(Request* request, PreemptBy by) {
   request->residency = swapped ? Residency::kSwapped : Residency::kNone;
   request->paused = false;
   ++(swapped ? stats_.preempted_swapped : stats_.preempted_dropped);
-  if (!swapped) request->position = 0;
+  if (!swapped) request->lost_tokens = std::exchange(request->position, 0);
   engine_.cache().Trim();
 }
 
