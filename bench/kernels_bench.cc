@@ -25,6 +25,7 @@
 #include "kernels/kernel_table.h"
 #include "machine_limits.h"
 #include "tensor/half.h"
+#include "tensor/kv_type.h"
 #include "tensor/packed.h"
 
 namespace cellm::bench {
@@ -258,15 +259,20 @@ void DenseGemv(benchmark::State& state, Shape shape, Dense kind, int32_t tokens,
 
 // `rows` query rows of `heads` heads over `keys` keys; the caches of 64 kv heads follow each other.
 void Attend(benchmark::State& state, int32_t dim, int32_t heads, int32_t keys, int32_t rows,
-            bool halves) {
-  const size_t element = halves ? 2 : 4;
+            KvType type) {
   const int32_t page_tokens = 64;
-  const size_t page_bytes = static_cast<size_t>(page_tokens * dim) * 2 * element;
+  const KvLayout layout = MakeKvLayout(type, dim);
+  const size_t page_bytes = static_cast<size_t>(page_tokens) * 2 * KvTokenBytes(type, dim);
   const int32_t pages = (keys + page_tokens - 1) / page_tokens;
   const size_t cache_bytes = page_bytes * static_cast<size_t>(pages);
-  std::vector<float> q(static_cast<size_t>(rows * heads * dim), 0.01f);
-  std::vector<float> out(q.size());
-  std::vector<float> scratch(kernels::AttendScratchFloats(heads, rows, dim));
+  const size_t queries = static_cast<size_t>(rows * heads);
+  const size_t columns = static_cast<size_t>(layout.padded);
+  std::vector<float> q(queries * columns, 0.01f);
+  std::vector<int8_t> q8(queries * columns, 3);
+  std::vector<float> q_scales(queries, 0.01f);
+  std::vector<float> out(queries * columns);
+  std::vector<kernels::AttendState> states(queries);
+  std::vector<uint8_t> scratch(kernels::AttendScratchBytes(dim, dim) + 64);
   std::vector<int32_t> begin(static_cast<size_t>(rows), 0);
   std::vector<int32_t> end(static_cast<size_t>(rows));
   for (int32_t r = 0; r < rows; ++r) end[static_cast<size_t>(r)] = keys - rows + 1 + r;
@@ -274,8 +280,11 @@ void Attend(benchmark::State& state, int32_t dim, int32_t heads, int32_t keys, i
   kernels::AttendArgs args = {};
   args.q = q.data();
   args.q_row_stride = heads * dim;
+  args.q8 = q8.data();
+  args.q_scales = q_scales.data();
   args.out = out.data();
-  args.out_row_stride = heads * dim;
+  args.out_stride = layout.padded;
+  args.states = states.data();
   args.rows = rows;
   args.heads = heads;
   args.head_dim = dim;
@@ -286,12 +295,21 @@ void Attend(benchmark::State& state, int32_t dim, int32_t heads, int32_t keys, i
   args.kv.page_tokens = page_tokens;
   args.kv.v_offset = page_bytes / 2;
   args.kv.pages = table.data();
-  args.scratch = scratch.data();
+  args.kv.k.kind = type == KvType::kF32   ? kernels::kKvF32
+                   : type == KvType::kF16 ? kernels::kKvF16
+                                          : kernels::kKvCoded;
+  if (KvIsCoded(type)) {
+    args.kv.k = {kernels::kKvCoded,    layout.tiles,         layout.wide_tiles,
+                 layout.wide_bits,     layout.narrow_bits,   layout.wide_levels,
+                 layout.narrow_levels, layout.group_bytes(), layout.scales_offset(page_tokens)};
+  }
+  args.kv.v = args.kv.k;
+  args.scratch = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64;
   PoolWalk walk(state, cache_bytes);
   for (auto _ : state) {
     const uint8_t* data = walk.Next();
     for (size_t p = 0; p < table.size(); ++p) table[p] = data + p * page_bytes;
-    (halves ? g_table.attend_f16 : g_table.attend_f32)(&args);
+    g_table.attend(&args);
     benchmark::ClobberMemory();
   }
   Count(state, static_cast<double>(cache_bytes), 4.0 * dim * heads * rows * (keys - rows / 2.0),
@@ -341,13 +359,14 @@ void Register() {
       }
     }
   }
-  for (const bool halves : {true, false}) {
+  for (const KvType type : {KvType::kF16, KvType::kF32, KvType::kQ8, KvType::kQ4, KvType::kTq4,
+                            KvType::kTq3_5, KvType::kTq2_5}) {
     for (const int32_t heads : {1, 3, 4, 7}) {
       for (const int32_t dim : {64, 128}) {
-        const std::string name = std::string("attend/") + (halves ? "f16/" : "f32/") +
+        const std::string name = "attend/" + std::string(KvTypeName(type)) + "/" +
                                  std::to_string(dim) + "x" + std::to_string(heads) + "/4096";
-        for (const int threads : {1, 2}) Add(name, threads, Attend, dim, heads, 4096, 1, halves);
-        Add(name + "/rows:128", 1, Attend, dim, heads, 4096, 128, halves);
+        for (const int threads : {1, 2}) Add(name, threads, Attend, dim, heads, 4096, 1, type);
+        Add(name + "/rows:16", 1, Attend, dim, heads, 4096, 16, type);
       }
     }
   }

@@ -252,6 +252,13 @@ CELLM_API cellm_status cellm_template_render(const char* source, size_t source_b
 #define CELLM_KV_DEFAULT 0
 #define CELLM_KV_F16 1
 #define CELLM_KV_F32 2
+#define CELLM_KV_Q8 3 /* docs/kv-formats.md */
+#define CELLM_KV_Q4 4
+#define CELLM_KV_TQ2_5 5
+#define CELLM_KV_TQ3_5 6
+#define CELLM_KV_TQ4 7
+/* Keys and values in different formats. */
+#define CELLM_KV_PAIR(keys, values) ((keys) | ((values) << 8))
 #define CELLM_ACTIVATIONS_DEFAULT 0
 #define CELLM_ACTIVATIONS_I8 1  /* 8 bits a token group, integer sums */
 #define CELLM_ACTIVATIONS_F32 2 /* the slow float path: the oracle */
@@ -269,7 +276,7 @@ typedef struct cellm_engine_options {
   int32_t threads;            /* 0: the cores that this process may use */
   uint64_t memory_bytes;      /* budget of everything but mapped weights; 0: no limit */
   uint32_t context_tokens;    /* of one session; 0: the model's limit, or what the budget allows */
-  int32_t kv;                 /* CELLM_KV_... */
+  int32_t kv;                 /* CELLM_KV_... or CELLM_KV_PAIR(...) */
   int32_t activations;        /* CELLM_ACTIVATIONS_... */
   uint32_t chunk_tokens;      /* most tokens of one sequence in a step; 0: 512 */
   uint32_t step_tokens;       /* most tokens of a step; 0: chunk_tokens */
@@ -447,7 +454,7 @@ CELLM_API cellm_status cellm_session_rewind(cellm_session* session, size_t posit
  * that is still held (cellm_engine_stats.pasts). The file appears whole or not at all; the session
  * goes on unharmed. BUSY: an open request. IO: the disk. */
 CELLM_API cellm_status cellm_session_save(cellm_session* session, const char* path,
-                                             size_t path_bytes, uint32_t flags, cellm_error* error);
+                                          size_t path_bytes, uint32_t flags, cellm_error* error);
 /* A session from such a file, in this process or another, on the same model: it goes on bit for bit
  * as the suspended one would have. options: as for cellm_session_open (null: defaults); the
  * overflow policy and what it keeps come from the file. *restored (null allowed): tokens whose
@@ -456,9 +463,10 @@ CELLM_API cellm_status cellm_session_save(cellm_session* session, const char* pa
  * than the engine's context   NOT_FOUND, IO  the file Memory of another numerics class (K/V format,
  * page size, activations) is not used: its tokens are evaluated again, with a note in the log. */
 CELLM_API cellm_status cellm_session_restore(cellm_engine* engine, const char* path,
-                                            size_t path_bytes, const cellm_session_options* options,
-                                            cellm_session** out, size_t* restored,
-                                            cellm_error* error);
+                                             size_t path_bytes,
+                                             const cellm_session_options* options,
+                                             cellm_session** out, size_t* restored,
+                                             cellm_error* error);
 /* Another class, weight or deadline, from the next request on. */
 CELLM_API cellm_status cellm_session_set_class(cellm_session* session, int32_t latency_class,
                                                uint32_t weight, uint32_t token_ms,

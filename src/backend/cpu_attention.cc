@@ -1,4 +1,4 @@
-// Rotary embedding, and keys and values in pages.
+// Rotary embedding, and keys and values into pages.
 #include <algorithm>
 #include <cstring>
 
@@ -9,15 +9,9 @@ namespace {
 
 // Writes one head's key into its column of the block of 16 tokens.
 template <typename T>
-void ScatterKey(const T* key, int32_t head_dim, int32_t slot, uint8_t* head_base) {
-  T* const block = reinterpret_cast<T*>(head_base) + int64_t{slot / 16} * head_dim * 16 + slot % 16;
+void ScatterKey(const T* key, int32_t head_dim, int32_t slot, uint8_t* head) {
+  T* const block = reinterpret_cast<T*>(head) + int64_t{slot / 16} * head_dim * 16 + slot % 16;
   for (int32_t d = 0; d < head_dim; ++d) block[int64_t{d} * 16] = key[d];
-}
-
-// The slice as kernels see it.
-kernels::KvPages PagesOf(const KvSlice& slice) {
-  return {slice.pages,    slice.page_tokens,   slice.k_offset,
-          slice.v_offset, slice.k_head_stride, slice.v_head_stride};
 }
 
 }  // namespace
@@ -47,99 +41,60 @@ void CpuBackend::Rope(const RopeSpec& spec, Rows cos_sin, int32_t heads, Rows x)
 
 void CpuBackend::StoreKv(const StepContext& step, int32_t layer, const AttendSpec& spec, Rows k,
                          Rows v) {
-  constexpr int32_t kPart = 256;
-  const bool half = step.kv_type == KvType::kF16;
-  const size_t element = KvElementBytes(step.kv_type);
-  const auto store_token = [&](const KvSlice& slice, int32_t position, const float* key,
-                               const float* value) {
-    uint8_t* const page = slice.pages[position / slice.page_tokens];
-    const int32_t slot = position % slice.page_tokens;
-    for (int32_t head = 0; head < spec.kv_heads; ++head) {
-      const size_t h = static_cast<size_t>(head);
-      uint8_t* const k_base = page + slice.k_offset + h * slice.k_head_stride;
-      uint8_t* const v_row =
-          page + slice.v_offset + h * slice.v_head_stride +
-          static_cast<size_t>(slot) * static_cast<size_t>(spec.head_dim_v) * element;
-      const float* const head_key = key + int64_t{head} * spec.head_dim;
-      const float* const head_value = value + int64_t{head} * spec.head_dim_v;
-      if (!half) {
-        ScatterKey(head_key, spec.head_dim, slot, k_base);
-        std::memcpy(v_row, head_value, static_cast<size_t>(spec.head_dim_v) * sizeof(float));
-        continue;
-      }
-      uint16_t* const block =
-          reinterpret_cast<uint16_t*>(k_base) + int64_t{slot / 16} * spec.head_dim * 16 + slot % 16;
-      for (int32_t d = 0; d < spec.head_dim; d += kPart) {
-        const int32_t count = std::min(kPart, spec.head_dim - d);
-        uint16_t converted[kPart];
-        kernels_.f32_to_f16(head_key + d, count, converted);
-        for (int32_t i = 0; i < count; ++i) block[int64_t{d + i} * 16] = converted[i];
-      }
-      kernels_.f32_to_f16(head_value, spec.head_dim_v, reinterpret_cast<uint16_t*>(v_row));
+  const KvLayout layouts[2] = {MakeKvLayout(step.kv_type.k, spec.head_dim),
+                               MakeKvLayout(step.kv_type.v, spec.head_dim_v)};
+  // One row into the head's part of a page; `work`: 2 * padded floats.
+  const auto store = [&](KvRole role, const KvSlice& slice, int32_t slot, const float* x,
+                         float* work, uint8_t* head) {
+    const KvLayout& layout = layouts[role == KvRole::kKey ? 0 : 1];
+    const bool key = role == KvRole::kKey;
+    if (KvIsCoded(layout.type)) {
+      uint8_t* const codes = reinterpret_cast<uint8_t*>(work + layout.padded);
+      const uint16_t scale = EncodeKvRow(layout, role, x, work, codes);
+      PutKvRow(layout, role, codes, scale, slice.page_tokens, slot, head);
+    } else if (layout.type == KvType::kF32) {
+      if (key) return ScatterKey(x, layout.dim, slot, head);
+      std::memcpy(head + static_cast<size_t>(slot) * static_cast<size_t>(layout.dim) * 4, x,
+                  static_cast<size_t>(layout.dim) * 4);
+    } else {
+      uint16_t* const halves = key ? reinterpret_cast<uint16_t*>(work)
+                                   : reinterpret_cast<uint16_t*>(head) + int64_t{slot} * layout.dim;
+      kernels_.f32_to_f16(x, layout.dim, halves);
+      if (key) ScatterKey(halves, layout.dim, slot, head);
     }
   };
-  for (const SequenceSlice& sequence : step.sequences) {
-    const KvSlice& slice = sequence.layers[layer].kv;
-    ForRows(sequence.row_count, 4 * (int64_t{k.cols} + v.cols),
-            [&](int32_t begin, int32_t end, int32_t) {
-              for (int32_t i = begin; i < end; ++i) {
-                const int32_t row = sequence.row_begin + i;
-                store_token(slice, sequence.position_begin + i, k.row(row), v.row(row));
-              }
-            });
-  }
-}
-
-void CpuBackend::AttendPages(const StepContext& step, int32_t layer, const AttendSpec& spec, Rows q,
-                             Rows out) {
-  Scratch& s = *scratch_;
-  const auto attend = step.kv_type == KvType::kF16 ? kernels_.attend_f16 : kernels_.attend_f32;
-  const int32_t group = spec.heads / spec.kv_heads;
-  // A task is (sequence, kv head, block of up to kAttendRows rows).
+  // A task is (sequence, kv head, 16 tokens at an absolute multiple of 16): codes of such a group
+  // share bytes.
+  const auto groups_of = [](const SequenceSlice& sequence) {
+    return (sequence.position_begin + sequence.row_count - 1) / 16 - sequence.position_begin / 16 +
+           1;
+  };
   int32_t tasks = 0;
-  int64_t work = 0;
-  for (const SequenceSlice& sequence : step.sequences) {
-    tasks += (sequence.row_count + kAttendRows - 1) / kAttendRows * spec.kv_heads;
-    int64_t keys = int64_t{sequence.position_begin} + sequence.row_count;
-    if (spec.window > 0) keys = std::min<int64_t>(keys, spec.window);
-    work += keys * sequence.row_count * spec.heads * (spec.head_dim + spec.head_dim_v);
-  }
+  for (const SequenceSlice& sequence : step.sequences) tasks += groups_of(sequence) * spec.kv_heads;
+  const bool coded = KvIsCoded(step.kv_type.k) || KvIsCoded(step.kv_type.v);
+  const int64_t work = int64_t{step.rows} * (k.cols + v.cols) * (coded ? 32 : 4);
   ForTiles(tasks, work, [&](int32_t task, int32_t worker) {
     const SequenceSlice* sequence = step.sequences.data();
-    int32_t blocks = 0;
-    for (;; ++sequence) {
-      blocks = (sequence->row_count + kAttendRows - 1) / kAttendRows;
-      if (task < blocks * spec.kv_heads) break;
-      task -= blocks * spec.kv_heads;
+    for (; task >= groups_of(*sequence) * spec.kv_heads; ++sequence) {
+      task -= groups_of(*sequence) * spec.kv_heads;
     }
-    const int32_t head = task / blocks;
-    const int32_t first = task % blocks * kAttendRows;
-    const int32_t rows = std::min(kAttendRows, sequence->row_count - first);
-    int32_t* const begins = s.key_ranges.data() + worker * 2 * kAttendRows;
-    int32_t* const ends = begins + kAttendRows;
-    for (int32_t r = 0; r < rows; ++r) {
-      const int32_t position = sequence->position_begin + first + r;
-      begins[r] = spec.window > 0 ? std::max(0, position - spec.window + 1) : 0;
-      ends[r] = position + 1;
+    const int32_t groups = groups_of(*sequence);
+    const int32_t head = task / groups;
+    const int32_t first = (sequence->position_begin / 16 + task % groups) * 16;
+    const int32_t begin = std::max(first, sequence->position_begin);
+    const int32_t end = std::min(first + 16, sequence->position_begin + sequence->row_count);
+    const KvSlice& slice = sequence->layers[layer].kv;
+    float* const floats = scratch_->General(worker);
+    for (int32_t position = begin; position < end; ++position) {
+      uint8_t* const page = slice.pages[position / slice.page_tokens];
+      const int32_t slot = position % slice.page_tokens;
+      const int32_t row = sequence->row_begin + position - sequence->position_begin;
+      const size_t h = static_cast<size_t>(head);
+      store(KvRole::kKey, slice, slot, k.row(row) + int64_t{head} * spec.head_dim, floats,
+            page + slice.k_offset + h * slice.k_head_stride);
+      store(KvRole::kValue, slice, slot, v.row(row) + int64_t{head} * spec.head_dim_v, floats,
+            page + slice.v_offset + h * slice.v_head_stride);
     }
-    kernels::AttendArgs args{};
-    args.q = q.row(sequence->row_begin + first) + int64_t{head} * group * spec.head_dim;
-    args.q_row_stride = q.stride;
-    args.out = out.row(sequence->row_begin + first) + int64_t{head} * group * spec.head_dim_v;
-    args.out_row_stride = out.stride;
-    args.rows = rows;
-    args.heads = group;
-    args.head_dim = spec.head_dim;
-    args.head_dim_v = spec.head_dim_v;
-    args.kv_head = head;
-    args.key_begin = begins;
-    args.key_end = ends;
-    args.scale = spec.scale;
-    args.softcap = spec.softcap;
-    args.sinks = spec.sinks == nullptr ? nullptr : spec.sinks + int64_t{head} * group;
-    args.kv = PagesOf(sequence->layers[layer].kv);
-    args.scratch = s.attend.data() + worker * s.attend_stride;
-    attend(&args);
   });
 }
 

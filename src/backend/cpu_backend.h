@@ -78,6 +78,7 @@ class CpuBackend final : public Backend {
 
  private:
   struct Scratch;
+  struct Attention;  // AttendPages() under way
   // Both stay on the caller when there is little to do.
   template <typename Body>
   void ForTiles(int32_t tiles, int64_t work, const Body& body);

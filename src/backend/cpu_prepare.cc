@@ -131,10 +131,21 @@ Status CpuBackend::Reserve(const ScratchNeeds& needs, Allocator& allocator) {
   }
   CELLM_RETURN_IF_ERROR(per_thread(&fresh->gated, int64_t{kTokenBlock} * kTileRows * kMaxTaskTiles,
                                    &fresh->gated_stride));
-  CELLM_RETURN_IF_ERROR(per_thread(&fresh->attend,
-                                   static_cast<int64_t>(kernels::AttendScratchFloats(
-                                       needs.attend_heads, kAttendRows, needs.attend_head_dim_v)),
-                                   &fresh->attend_stride));
+  CELLM_RETURN_IF_ERROR(per_thread(&fresh->attend_levels,
+                                   static_cast<int64_t>(kernels::AttendScratchBytes(
+                                       needs.attend_columns, needs.attend_columns_v)) +
+                                       64,
+                                   &fresh->attend_levels_stride));
+  fresh->attend_queries = int64_t{kAttendRows} * needs.attend_heads * static_cast<int64_t>(threads);
+  const int64_t queries = fresh->attend_queries;
+  CELLM_RETURN_IF_ERROR(make(&fresh->attend_q8, queries * needs.attend_columns));
+  CELLM_RETURN_IF_ERROR(make(&fresh->attend_q_scales, queries));
+  CELLM_RETURN_IF_ERROR(make(&fresh->attend_parts, queries * needs.attend_columns_v));
+  CELLM_RETURN_IF_ERROR(make(&fresh->attend_totals, queries * needs.attend_columns_v));
+  CELLM_RETURN_IF_ERROR(make(&fresh->attend_states,
+                             queries * static_cast<int64_t>(sizeof(kernels::AttendState) / 4)));
+  CELLM_RETURN_IF_ERROR(make(&fresh->attend_maxima, queries));
+  CELLM_RETURN_IF_ERROR(make(&fresh->attend_denominators, queries));
   CELLM_RETURN_IF_ERROR(
       make(&fresh->key_ranges, 2 * int64_t{kAttendRows} * static_cast<int64_t>(threads)));
   CELLM_RETURN_IF_ERROR(per_thread(&fresh->general, needs.thread_floats, &fresh->general_stride));
@@ -150,8 +161,10 @@ Status CpuBackend::Reserve(const ScratchNeeds& needs, Allocator& allocator) {
 
 uint64_t CpuBackend::scratch_bytes() const {
   const Scratch& s = *scratch_;
-  return s.values.size() + s.codes.size() +
-         4 * (s.scales.size() + s.sums.size() + s.unpack.size() + s.gated.size() + s.attend.size() +
+  return s.values.size() + s.codes.size() + s.attend_levels.size() + s.attend_q8.size() +
+         4 * (s.scales.size() + s.sums.size() + s.unpack.size() + s.gated.size() +
+              s.attend_q_scales.size() + s.attend_parts.size() + s.attend_totals.size() +
+              s.attend_states.size() + s.attend_maxima.size() + s.attend_denominators.size() +
               s.key_ranges.size() + s.general.size() + s.code_scales.size() + s.frequencies.size() +
               s.expert_floats.size() + s.expert_ints.size());
 }

@@ -12,6 +12,10 @@
 
 namespace cellm {
 
+// Keys of one segment of attention, at absolute multiples: each has sums of its own, which are
+// added up from left to right. So several threads can share one sequence, or one, with equal bits.
+inline constexpr int32_t kAttendSegment = 512;
+
 // Query rows of one attention tile, and tokens of one product tile: a block of activations that
 // stays in the second-level cache beside a block of weights.
 inline constexpr int32_t kAttendRows = 16;
@@ -38,13 +42,21 @@ struct CpuBackend::Scratch {
   // Per thread, `*_stride` elements apart.
   Array<float> unpack;  // a tile in float
   Array<float> gated;   // [kTokenBlock][16 * kMaxTaskTiles]: the `up` half of a GatedLinear tile
-  Array<float> attend;
-  Array<int32_t> key_ranges;  // [2][kAttendRows]
+  Array<int32_t> key_ranges;     // [2][kAttendRows]
+  Array<uint8_t> attend_levels;  // AttendArgs::scratch
   Array<float> general;
   Array<uint8_t> codes;      // a row of a packed table
   Array<float> code_scales;  // its scales and mins
-  int64_t unpack_stride = 0, gated_stride = 0, attend_stride = 0, general_stride = 0;
-  int64_t codes_stride = 0;
+  int64_t unpack_stride = 0, gated_stride = 0, general_stride = 0;
+  int64_t codes_stride = 0, attend_levels_stride = 0;
+  // Of attend_queries queries: those that one thread works on, kAttendRows rows by the heads of a
+  // group, times the threads.
+  int64_t attend_queries = 0;
+  Array<int8_t> attend_q8;                          // [queries][columns]
+  Array<float> attend_q_scales;                     // [queries]
+  Array<float> attend_parts, attend_totals;         // [queries][columns_v]
+  Array<float> attend_states;                       // [queries] of AttendState
+  Array<float> attend_maxima, attend_denominators;  // [queries]
   // Shared.
   Array<float> frequencies;
   Array<float> expert_floats;

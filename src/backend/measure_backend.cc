@@ -65,9 +65,20 @@ void MeasureBackend::RopeTable(const StepContext&, const RopeSpec& spec, Rows) {
   if (rope_long_from_ > 0) note_exact(std::min(spec.long_from, rope_long_from_));
   rope_long_from_ = spec.long_from;
 }
-void MeasureBackend::AttendPages(const StepContext&, int32_t, const AttendSpec& spec, Rows, Rows) {
+void MeasureBackend::StoreKv(const StepContext& step, int32_t, const AttendSpec& spec, Rows, Rows) {
+  // A row of floats, and its codes.
+  const KvLayout k = MakeKvLayout(step.kv_type.k, spec.head_dim);
+  const KvLayout v = MakeKvLayout(step.kv_type.v, spec.head_dim_v);
+  Raise(&needs_.thread_floats, 2 * int64_t{std::max(k.padded, v.padded)});
+}
+void MeasureBackend::AttendPages(const StepContext& step, int32_t, const AttendSpec& spec, Rows,
+                                 Rows) {
+  const KvLayout k = MakeKvLayout(step.kv_type.k, spec.head_dim);
+  const KvLayout v = MakeKvLayout(step.kv_type.v, spec.head_dim_v);
   Raise(&needs_.attend_heads, spec.heads / spec.kv_heads);
-  Raise(&needs_.attend_head_dim_v, spec.head_dim_v);
+  Raise(&needs_.attend_columns, k.padded);
+  Raise(&needs_.attend_columns_v, v.padded);
+  Raise(&needs_.thread_floats, int64_t{std::max(k.padded, v.padded)});
 }
 void MeasureBackend::ShortConv(const StepContext&, int32_t, const ShortConvSpec& spec, Rows, Rows) {
   Raise(&needs_.thread_floats, int64_t{spec.taps} * kConvBlock);
@@ -117,7 +128,6 @@ void MeasureBackend::SigmoidGate(Rows, Rows) {}
 void MeasureBackend::ScaleByPosition(const StepContext&, float, int32_t, Rows) {}
 void MeasureBackend::RoundToInt8(Rows) {}
 void MeasureBackend::Rope(const RopeSpec&, Rows, int32_t, Rows) {}
-void MeasureBackend::StoreKv(const StepContext&, int32_t, const AttendSpec&, Rows, Rows) {}
 void MeasureBackend::SelectiveState(const StepContext&, int32_t, const SelectiveStateSpec&, Rows,
                                     Rows, Rows) {}
 

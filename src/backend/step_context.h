@@ -16,12 +16,9 @@
 #include <span>
 
 #include "backend/rows.h"
+#include "tensor/kv_type.h"
 
 namespace cellm {
-
-// Element type of cached keys and values.
-enum class KvType : uint8_t { kF32, kF16 };
-inline constexpr size_t KvElementBytes(KvType type) { return type == KvType::kF32 ? 4 : 2; }
 
 // The pages of one layer of one sequence (layout: kernels::KvPages).
 struct KvSlice {
@@ -55,7 +52,7 @@ struct StepContext {
   std::span<const SequenceSlice> sequences;
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
   Rows logits;                          // [logit_rows.size(), vocab_size], where they go
-  KvType kv_type = KvType::kF16;
+  KvTypes kv_type;
   Arena* arena = nullptr;
 
   std::span<const int32_t> token_ids() const { return {tokens, static_cast<size_t>(rows)}; }

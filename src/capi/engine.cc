@@ -1,5 +1,6 @@
 // cellm_engine: binding weights, the budget, and evaluation without sampling.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,20 @@ constexpr uint32_t kDefaultPageTokens = 32;
 constexpr uint32_t kDefaultSessions = 64;
 constexpr uint32_t kMaxSessions = 65536;
 
+// By CELLM_KV_ constant; [0] is the default.
+constexpr KvType kKvConstants[] = {KvType::kF16, KvType::kF16,   KvType::kF32,   KvType::kQ8,
+                                   KvType::kQ4,  KvType::kTq2_5, KvType::kTq3_5, KvType::kTq4};
+
+// False when `kv` is neither a constant nor a pair of them.
+bool ReadKvTypes(int32_t kv, KvTypes* out) {
+  const uint32_t bits = static_cast<uint32_t>(kv);
+  const uint32_t k = bits & 0xFFu;
+  const uint32_t v = bits >> 8;
+  if (k >= std::size(kKvConstants) || v >= std::size(kKvConstants)) return false;
+  *out = v == 0 ? KvTypes(kKvConstants[k]) : KvTypes(kKvConstants[k], kKvConstants[v]);
+  return true;
+}
+
 Status ReadEngineOptions(const cellm_engine_options* given, cellm_engine_options* out) {
   CELLM_RETURN_IF_ERROR(ReadSized(given, "engine options", out));
   const auto limit = [](const char* name, uint64_t value, uint64_t most) {
@@ -40,7 +55,8 @@ Status ReadEngineOptions(const cellm_engine_options* given, cellm_engine_options
   CELLM_RETURN_IF_ERROR(limit("logit_rows", out->logit_rows, limits::kMaxContext));
   CELLM_RETURN_IF_ERROR(limit("page_tokens", out->page_tokens, limits::kMaxContext));
   CELLM_RETURN_IF_ERROR(limit("max_sessions", out->max_sessions, kMaxSessions));
-  if (out->kv < CELLM_KV_DEFAULT || out->kv > CELLM_KV_F32) {
+  KvTypes kv;
+  if (!ReadKvTypes(out->kv, &kv)) {
     return InvalidArgument("kv is %d, which is no CELLM_KV_ constant", out->kv);
   }
   if (out->activations < CELLM_ACTIVATIONS_DEFAULT || out->activations > CELLM_ACTIVATIONS_F32) {
@@ -169,7 +185,7 @@ Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState
   inner.kernels = kernels;
   inner.activations = options.activations == CELLM_ACTIVATIONS_F32 ? ActivationMode::kFloat32
                                                                    : ActivationMode::kInt8;
-  inner.kv_type = options.kv == CELLM_KV_F32 ? KvType::kF32 : KvType::kF16;
+  (void)ReadKvTypes(options.kv, &inner.kv_type);  // checked
   const auto or_default = [](uint32_t value, uint32_t otherwise) {
     return static_cast<int32_t>(value == 0 ? otherwise : value);
   };
@@ -211,6 +227,13 @@ Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState
   }
   CELLM_RETURN_IF_ERROR(CreateWithinBudget(options.memory_bytes, inner, state.get()));
   CELLM_RETURN_IF_ERROR(MakeServing(options, state.get()));
+  if (KvIsCoded(inner.kv_type.k) || KvIsCoded(inner.kv_type.v)) {
+    const std::string kv = KvTypesName(inner.kv_type);
+    model->log.Write(LogLevel::kWarning, "engine",
+                     StrFormat("what K/V format %s costs this model was not measured; cellm "
+                               "perplexity --kv %s --against-kv f16 does",
+                               kv.c_str(), kv.c_str()));
+  }
   for (const int32_t id : info.eos_ids) state->end_ids.Add(id);
   if (model->tokenizer != nullptr && model->tokenizer->eos_id() >= 0) {
     state->end_ids.Add(model->tokenizer->eos_id());

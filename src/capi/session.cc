@@ -330,7 +330,7 @@ cellm_status cellm_session_open(cellm_engine* engine, const cellm_session_option
 }
 
 cellm_status cellm_session_save(cellm_session* session, const char* path, size_t path_bytes,
-                                   uint32_t flags, cellm_error* error) {
+                                uint32_t flags, cellm_error* error) {
   const std::shared_ptr<SessionState> state = Find(session);
   if (state == nullptr) return Report(NotOpen("session", session), error);
   std::string_view view;
@@ -343,8 +343,8 @@ cellm_status cellm_session_save(cellm_session* session, const char* path, size_t
 }
 
 cellm_status cellm_session_restore(cellm_engine* engine, const char* path, size_t path_bytes,
-                                  const cellm_session_options* options, cellm_session** out,
-                                  size_t* restored, cellm_error* error) {
+                                   const cellm_session_options* options, cellm_session** out,
+                                   size_t* restored, cellm_error* error) {
   const std::shared_ptr<EngineState> engine_state = Find(engine);
   if (engine_state == nullptr) return Report(NotOpen("engine", engine), error);
   if (out == nullptr) return Report(InvalidArgument("cellm_session_restore: out is null"), error);

@@ -35,7 +35,7 @@ struct EngineOptions {
   int32_t threads = 0;  // 0: the cores that this process may use
   std::string kernels;  // tier name; empty: the best that runs here
   ActivationMode activations = ActivationMode::kInt8;
-  KvType kv_type = KvType::kF16;
+  KvTypes kv_type;
   int32_t page_tokens = 32;    // a multiple of 16
   int32_t context_tokens = 0;  // of one sequence; 0: the model's limit
   int32_t chunk_rows = 512;    // most rows of a step

@@ -40,8 +40,8 @@ Result<ChosenKernels> ChooseKernels(std::string_view forced);
 // few small inputs. A guard against a CPU, emulator or compiler that does not do what it says.
 bool AgreesWithScalar(const KernelTable& candidate);
 
-// Floats of AttendArgs::scratch that any tier may use.
-size_t AttendScratchFloats(int32_t heads, int32_t rows, int32_t head_dim_v);
+// Bytes of AttendArgs::scratch that any tier may use, for heads of up to so many columns.
+size_t AttendScratchBytes(int32_t head_dim, int32_t head_dim_v);
 
 }  // namespace cellm::kernels
 

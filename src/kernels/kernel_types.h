@@ -48,33 +48,67 @@ struct QuantRows {
   int32_t chunks;
 };
 
+// How the keys or the values of a head lie in its part of a page.
+enum KvKind : int32_t { kKvF32, kKvF16, kKvCoded };
+struct KvCodes {
+  int32_t kind;  // a KvKind
+  // Coded only, see tensor/kv_type.h: tiles of 16 tokens by 16 columns, wide ones first, then one
+  // f16 scale a token.
+  int32_t tiles, wide_tiles;
+  int32_t wide_bits, narrow_bits;
+  const uint8_t* wide_levels;  // [16], levels + 128; unused at 8 bits
+  const uint8_t* narrow_levels;
+  size_t group_bytes;    // of 16 tokens
+  size_t scales_offset;  // from the head's part to its scales
+};
+
 // K/V pages as attention reads them, for one layer and one sequence.
-//   K of a page and head: [page_tokens / 16][head_dim][16]  (16 neighbouring tokens in lanes)
-//   V of a page and head: [page_tokens][head_dim_v]
-// Both in the cache's element type. page_tokens is a multiple of 16.
+//   floats: K of a page and head: [page_tokens / 16][head_dim][16]  (16 neighbouring tokens in
+//   lanes)
+//           V of a page and head: [page_tokens][head_dim_v]
+//   coded:  see KvCodes
+// page_tokens is a multiple of 16.
 struct KvPages {
   const uint8_t* const* pages;  // [page index]; null for pages that left a window
   int32_t page_tokens;
   size_t k_offset, v_offset;            // bytes from the page's start to head 0 of this layer
   size_t k_head_stride, v_head_stride;  // bytes from one kv head to the next
+  KvCodes k, v;
 };
 
-// Attention of some query rows of one sequence over one kv head.
-// Query rows are consecutive tokens; for row r and each of `heads` query heads that share the kv
-// head, over keys j in [key_begin[r], key_end[r]):
+// What is known of one query after some keys, besides the sums of values.
+struct AttendState {
+  float maximum;  // of its scores, -inf before the first
+  float padding[15];
+  float lanes[16];  // of the denominator
+};
+
+// Attention of some query rows of one sequence over one kv head and one segment of keys.
+// Query rows are consecutive tokens; query (r, h) is head h of row r, for the `heads` query heads
+// that share the kv head. For each query and its keys j in [key_begin[r], key_end[r]):
 //   s_j = (q . k_j) * scale, then softcap * tanh(s_j / softcap) when softcap > 0
-//   out = sum_j softmax(s)_j v_j      (optionally with a sink logit per head in the denominator:
-//                                      the sum starts with m = sink and 1 in denominator lane 0)
-// Order (class O): q . k is one running fused sum over the dimensions in index order. Keys go in
-// blocks of 64 at absolute multiples of 64. In a block: m' = max(m, block maximum over valid keys);
-// when m' > m, acc and the 16 denominator lanes are multiplied by exp(m - m'); p_j = exp(s_j - m');
-// lane j % 16 of the denominator adds p_j; acc_d = fma(p_j, v_jd, acc_d), j ascending. At the end
-// the lanes are folded by FoldLanes and out_d = acc_d / denominator.
+//   out = sum_j exp(s_j - m) v_j,  denominator = sum_j exp(s_j - m),  m = max_j s_j
+// Results are not normalised: the caller adds up segments.
+//
+// Order (class O). Keys go in blocks of 64 at absolute multiples of 64. In a block: m' = max(m,
+// block maximum over the query's keys); when m' > m, out and the 16 denominator lanes are
+// multiplied by exp(m - m'); p_j = exp(s_j - m'); lane j % 16 adds p_j; then the values.
+//   float keys    q . k is one running fused sum over the columns in index order, times scale
+//   coded keys    the query comes in 8 bits: t = sum of level * q8 over the columns, exact;
+//                 s_j = (float(t) * k_scale_j) * (q_scale * scale)
+//   float values  out_d = fma(p_j, v_jd, out_d), j ascending
+//   coded values  w_j = p_j * v_scale_j; w = max w_j over the block, 0 when below kQuantTiny;
+//                 c_j = round_half_even(w_j * (32512 / w)); t_d = sum of level_jd * c_j, exact;
+//                 out_d = fma(float(t_d), w / 32512, out_d). With a w_j that is not finite every
+//                 out_d becomes NaN.
 struct AttendArgs {
-  const float* q;  // row r, head h at q + r * q_row_stride + h * head_dim
+  const float* q;  // float keys: query (r, h) at q + r * q_row_stride + h * head_dim
   int64_t q_row_stride;
-  float* out;  // likewise, with head_dim_v
-  int64_t out_row_stride;
+  const int8_t* q8;       // coded keys: [rows * heads][k.tiles * 16], in -127..127
+  const float* q_scales;  // [rows * heads]
+  float* out;             // [rows * heads][out_stride]: head_dim_v floats, or v.tiles * 16
+  int64_t out_stride;
+  AttendState* states;  // [rows * heads], written
   int32_t rows;
   int32_t heads;  // query heads of this kv head
   int32_t head_dim, head_dim_v;
@@ -82,10 +116,9 @@ struct AttendArgs {
   const int32_t* key_begin;  // [rows]
   const int32_t* key_end;    // [rows], > key_begin
   float scale;
-  float softcap;       // 0: none
-  const float* sinks;  // [heads] or null
+  float softcap;  // 0: none
   KvPages kv;
-  float* scratch;  // AttendScratchFloats() floats
+  uint8_t* scratch;  // AttendScratchBytes(), at a multiple of 64
 };
 
 }  // namespace cellm::kernels

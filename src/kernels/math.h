@@ -44,6 +44,9 @@ constexpr float kGeluCubic = kGeluLinear * 0.044715f;
 // A chunk whose largest magnitude is below this becomes zero: 127 / max must stay finite.
 constexpr float kQuantTiny = 0x1p-100f;
 
+// The largest weight of a block of coded values as an integer: 127 * 256, two signed bytes.
+constexpr float kWeightMost = 32512.0f;
+
 }  // namespace cellm::kernels
 
 #endif  // CELLM_SRC_KERNELS_MATH_H_

@@ -186,40 +186,90 @@ bool VectorsAgree(const KernelTable& t, const Inputs& in) {
   return t.argmax_f32 == nullptr || t.argmax_f32(in.a, kCount) == scalar::argmax_f32(in.a, kCount);
 }
 
-using AttendKernel = void (*)(const AttendArgs*);
+// A kind of keys and values: bits of the wide and the narrow tile, 0 for floats.
+struct AttendCase {
+  int32_t kind, wide_bits, narrow_bits;
+};
 
-bool AttendAgrees(AttendKernel kernel, AttendKernel reference, const void* cache, size_t element) {
-  if (kernel == nullptr) return true;
-  constexpr int32_t kDim = 10;
-  constexpr int32_t kKeys = 48;  // cache: 480 K, then 480 V
-  float q[2 * 3 * kDim];
-  for (int i = 0; i < 2 * 3 * kDim; ++i) q[i] = static_cast<float>(i % 7 - 3) * 0.25f;
+KvCodes CodesOf(const AttendCase& c, const uint8_t* levels, int32_t page_tokens) {
+  KvCodes codes = {};
+  codes.kind = c.kind;
+  if (c.kind != kKvCoded) return codes;
+  codes.tiles = 2;
+  codes.wide_tiles = 1;
+  codes.wide_bits = c.wide_bits;
+  codes.narrow_bits = c.narrow_bits;
+  codes.wide_levels = codes.narrow_levels = levels;
+  codes.group_bytes = static_cast<size_t>(32 * (c.wide_bits + c.narrow_bits));
+  codes.scales_offset = static_cast<size_t>(page_tokens / 16) * codes.group_bytes;
+  return codes;
+}
+
+bool AttendAgrees(const KernelTable& t, const Inputs& in) {
+  if (t.attend == nullptr) return true;
+  constexpr int32_t kKeys = 48;
+  constexpr int32_t kQueries = 2 * 3;
+  constexpr size_t kPart = 2048;  // bytes of K or V at most, scales included
+  alignas(64) uint8_t page[2 * kPart];
+  float q[kQueries * 10];
+  int8_t q8[kQueries * 32];
+  for (int i = 0; i < kQueries * 10; ++i) q[i] = static_cast<float>(i % 7 - 3) * 0.25f;
+  for (int i = 0; i < kQueries * 32; ++i) q8[i] = static_cast<int8_t>(i * 37 % 255 - 127);
+  const float q_scales[kQueries] = {0.01f, 0.02f, 0.03f, 0.01f, 0.02f, 0.03f};
+  uint8_t levels[16];
+  for (int i = 0; i < 16; ++i) levels[i] = static_cast<uint8_t>(8 + 16 * i);
   const int32_t begin[2] = {0, 5};
   const int32_t end[2] = {40, 41};
-  const uint8_t* const pages[1] = {static_cast<const uint8_t*>(cache)};
-  float want[2 * 3 * kDim] = {};
-  float got[2 * 3 * kDim] = {};
-  float scratch[2 * 3 * 32 + 32];
-  AttendArgs args = {};
-  args.q = q;
-  args.q_row_stride = 3 * kDim;
-  args.out_row_stride = 3 * kDim;
-  args.rows = 2;
-  args.heads = 3;
-  args.head_dim = kDim;
-  args.head_dim_v = kDim;
-  args.key_begin = begin;
-  args.key_end = end;
-  args.scale = 0.3f;
-  args.kv.pages = pages;
-  args.kv.page_tokens = kKeys;
-  args.kv.v_offset = static_cast<size_t>(kKeys) * kDim * element;
-  args.scratch = scratch;
-  args.out = want;
-  reference(&args);
-  args.out = got;
-  kernel(&args);
-  return SameBits(want, got, sizeof(want));
+  const uint8_t* const pages[1] = {page};
+  for (const AttendCase& c :
+       {AttendCase{kKvF32, 0, 0}, AttendCase{kKvF16, 0, 0}, AttendCase{kKvCoded, 8, 8},
+        AttendCase{kKvCoded, 4, 3}, AttendCase{kKvCoded, 3, 2}}) {
+    AttendState states[2][kQueries] = {};
+    float out[2][kQueries * 32] = {};
+    alignas(64) uint8_t scratch[64 * 64];
+    AttendArgs args = {};
+    args.q = q;
+    args.q_row_stride = 3 * 10;
+    args.q8 = q8;
+    args.q_scales = q_scales;
+    args.out_stride = 32;
+    args.rows = 2;
+    args.heads = 3;
+    args.head_dim = args.head_dim_v = 10;
+    args.key_begin = begin;
+    args.key_end = end;
+    args.scale = 0.3f;
+    args.kv.pages = pages;
+    args.kv.page_tokens = kKeys;
+    args.kv.v_offset = kPart;
+    args.kv.k = args.kv.v = CodesOf(c, levels, kKeys);
+    args.scratch = scratch;
+    for (size_t part = 0; part < 2; ++part) {
+      uint8_t* const bytes = page + part * kPart;
+      if (c.kind == kKvCoded) {
+        std::memcpy(bytes, in.tiles, args.kv.k.scales_offset);
+        for (int key = 0; key < kKeys; ++key) {
+          const uint16_t scale = in.halves[key] & 0x7FFF;
+          std::memcpy(bytes + args.kv.k.scales_offset + 2 * key, &scale, sizeof(scale));
+        }
+      } else if (c.kind == kKvF16) {
+        std::memcpy(bytes, in.halves, kKeys * 10 * 2);
+      } else {
+        std::memcpy(bytes, in.a, kKeys * 10 * 4);
+      }
+    }
+    for (int i = 0; i < 2; ++i) {
+      args.out = out[i];
+      args.states = states[i];
+      (i == 0 ? &scalar::attend : t.attend)(&args);
+      for (AttendState& state : states[i]) std::memset(state.padding, 0, sizeof(state.padding));
+    }
+    if (!SameBits(out[0], out[1], sizeof(out[0])) ||
+        !SameBits(states[0], states[1], sizeof(states[0]))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -228,9 +278,7 @@ bool AgreesWithScalar(const KernelTable& candidate) {
   Inputs in;
   Fill(in);
   return MatmulsAgree(candidate, in) && QuantizeAgrees(candidate, in) &&
-         PackedAgree(candidate, in) && VectorsAgree(candidate, in) &&
-         AttendAgrees(candidate.attend_f32, &scalar::attend_f32, in.a, sizeof(float)) &&
-         AttendAgrees(candidate.attend_f16, &scalar::attend_f16, in.halves, sizeof(uint16_t));
+         PackedAgree(candidate, in) && VectorsAgree(candidate, in) && AttendAgrees(candidate, in);
 }
 
 }  // namespace cellm::kernels

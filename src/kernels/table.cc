@@ -89,10 +89,10 @@ Result<ChosenKernels> ChooseKernels(std::string_view forced) {
   return chosen;
 }
 
-size_t AttendScratchFloats(int32_t heads, int32_t rows, int32_t head_dim_v) {
-  (void)head_dim_v;
-  // For every row and head the running maximum and 16 denominator lanes, on lines of their own.
-  return static_cast<size_t>(heads) * static_cast<size_t>(rows) * 32u + 32u;
+size_t AttendScratchBytes(int32_t head_dim, int32_t head_dim_v) {
+  // A block of 64 keys and of 64 values as levels, columns to multiples of 16.
+  const size_t columns = static_cast<size_t>((head_dim + 15) / 16 + (head_dim_v + 15) / 16) * 16;
+  return 64 * columns;
 }
 
 }  // namespace cellm::kernels

@@ -8,13 +8,13 @@ namespace cellm {
 namespace {
 
 // Bytes of pages when tokens [begin, end) must be there, and of the fixed-size parts.
-int64_t Bytes(const LayerStateSpec& spec, KvType type, int32_t page_tokens, int64_t tokens,
+int64_t Bytes(const LayerStateSpec& spec, KvTypes types, int32_t page_tokens, int64_t tokens,
               int64_t end) {
   int64_t bytes = 4 * (spec.recurrent_floats + spec.conv_floats());
   if (!spec.stores_kv()) return bytes;
   const int64_t begin = FirstLiveToken(spec.window, tokens);
   const int64_t pages = CeilDiv<int64_t>(end, page_tokens) - begin / page_tokens;
-  return bytes + pages * page_tokens * KvBytesPerToken(spec, type);
+  return bytes + pages * page_tokens * KvBytesPerToken(spec, types);
 }
 
 }  // namespace
@@ -23,27 +23,27 @@ int64_t FirstLiveToken(int32_t window, int64_t tokens) {
   return window > 0 ? std::max<int64_t>(0, tokens - window + 1) : 0;
 }
 
-int64_t KvBytesPerToken(const LayerStateSpec& spec, KvType type) {
+int64_t KvBytesPerToken(const LayerStateSpec& spec, KvTypes types) {
   if (!spec.stores_kv()) return 0;
-  return int64_t{spec.kv_heads} * (int64_t{spec.head_dim} + spec.head_dim_v) *
-         static_cast<int64_t>(KvElementBytes(type));
+  return int64_t{spec.kv_heads} * static_cast<int64_t>(KvTokenBytes(types.k, spec.head_dim) +
+                                                       KvTokenBytes(types.v, spec.head_dim_v));
 }
 
-int64_t BytesPerSequence(std::span<const LayerStateSpec> layers, KvType type, int32_t page_tokens,
+int64_t BytesPerSequence(std::span<const LayerStateSpec> layers, KvTypes types, int32_t page_tokens,
                          int64_t tokens) {
-  return PeakBytesPerSequence(layers, type, page_tokens, tokens, 0);
+  return PeakBytesPerSequence(layers, types, page_tokens, tokens, 0);
 }
 
-int64_t PeakBytesPerSequence(std::span<const LayerStateSpec> layers, KvType type,
+int64_t PeakBytesPerSequence(std::span<const LayerStateSpec> layers, KvTypes types,
                              int32_t page_tokens, int64_t tokens, int64_t chunk) {
   int64_t bytes = 0;
   for (const LayerStateSpec& spec : layers) {
-    bytes += Bytes(spec, type, page_tokens, tokens, tokens + chunk);
+    bytes += Bytes(spec, types, page_tokens, tokens, tokens + chunk);
   }
   return bytes;
 }
 
-int64_t MostBytesPerSequence(std::span<const LayerStateSpec> layers, KvType type,
+int64_t MostBytesPerSequence(std::span<const LayerStateSpec> layers, KvTypes types,
                              int32_t page_tokens, int64_t tokens) {
   int64_t bytes = 0;
   for (const LayerStateSpec& spec : layers) {
@@ -55,7 +55,7 @@ int64_t MostBytesPerSequence(std::span<const LayerStateSpec> layers, KvType type
       pages =
           std::min(pages, CeilDiv<int64_t>(int64_t{spec.window} + page_tokens - 1, page_tokens));
     }
-    bytes += pages * page_tokens * KvBytesPerToken(spec, type);
+    bytes += pages * page_tokens * KvBytesPerToken(spec, types);
   }
   return bytes;
 }

@@ -33,23 +33,23 @@ struct LayerStateSpec {
 // The first of `tokens` stored tokens that a later query can still see.
 int64_t FirstLiveToken(int32_t window, int64_t tokens);
 
-// Bytes of K and V of one token in one layer.
-int64_t KvBytesPerToken(const LayerStateSpec& spec, KvType type);
+// Bytes of K and V of one token in one layer: kv_heads * (KvTokenBytes of K + of V).
+int64_t KvBytesPerToken(const LayerStateSpec& spec, KvTypes types);
 
 // Bytes that a sequence of `tokens` tokens holds between steps:
 //   sum over layers that store K/V of pages(layer) * page_tokens * KvBytesPerToken
 //   + 4 * (recurrent_floats + conv_floats)
 // where pages = ceil(tokens / page_tokens) for full layers, and for a window w the pages that
 // overlap [max(0, tokens - w + 1), tokens). Page tables are not counted (docs/memory.md).
-int64_t BytesPerSequence(std::span<const LayerStateSpec> layers, KvType type, int32_t page_tokens,
+int64_t BytesPerSequence(std::span<const LayerStateSpec> layers, KvTypes types, int32_t page_tokens,
                          int64_t tokens);
 // The most that a sequence holds at any time while it grows token by token to `tokens`. Never less
 // for a longer one, unlike the two others: how many pages overlap a window depends on where it
 // ends.
-int64_t MostBytesPerSequence(std::span<const LayerStateSpec> layers, KvType type,
+int64_t MostBytesPerSequence(std::span<const LayerStateSpec> layers, KvTypes types,
                              int32_t page_tokens, int64_t tokens);
 // The most that a sequence holds during a step that takes it from `tokens` to `tokens + chunk`.
-int64_t PeakBytesPerSequence(std::span<const LayerStateSpec> layers, KvType type,
+int64_t PeakBytesPerSequence(std::span<const LayerStateSpec> layers, KvTypes types,
                              int32_t page_tokens, int64_t tokens, int64_t chunk);
 
 }  // namespace cellm

@@ -115,14 +115,13 @@ void SequenceCache::Impl::MakeGroups() {
       group = &groups.back();
       group->window = spec.window;
     }
-    const size_t tokens_by_heads = static_cast<size_t>(options.page_tokens) *
-                                   static_cast<size_t>(spec.kv_heads) *
-                                   KvElementBytes(options.kv_type);
+    const size_t tokens_by_heads =
+        static_cast<size_t>(options.page_tokens) * static_cast<size_t>(spec.kv_heads);
     group->layers.push_back(static_cast<int32_t>(i));
     group->k_offsets.push_back(group->page_bytes);
-    group->page_bytes += tokens_by_heads * static_cast<size_t>(spec.head_dim);
+    group->page_bytes += tokens_by_heads * KvTokenBytes(options.kv_type.k, spec.head_dim);
     group->v_offsets.push_back(group->page_bytes);
-    group->page_bytes += tokens_by_heads * static_cast<size_t>(spec.head_dim_v);
+    group->page_bytes += tokens_by_heads * KvTokenBytes(options.kv_type.v, spec.head_dim_v);
   }
   for (const Group& group : groups) pools.emplace_back(group.page_bytes, *allocator);
 }
@@ -182,15 +181,14 @@ void SequenceCache::Impl::FillLayerStates(Sequence* sequence) {
   for (size_t g = 0; g < groups.size(); ++g) {
     for (size_t i = 0; i < groups[g].layers.size(); ++i) {
       const LayerStateSpec& spec = specs[static_cast<size_t>(groups[g].layers[i])];
-      const size_t head_bytes =
-          static_cast<size_t>(options.page_tokens) * KvElementBytes(options.kv_type);
+      const size_t page_tokens = static_cast<size_t>(options.page_tokens);
       KvSlice& slice = sequence->layers[static_cast<size_t>(groups[g].layers[i])].kv;
       slice.pages = sequence->tables[g].pages.data();
       slice.page_tokens = options.page_tokens;
       slice.k_offset = groups[g].k_offsets[i];
       slice.v_offset = groups[g].v_offsets[i];
-      slice.k_head_stride = head_bytes * static_cast<size_t>(spec.head_dim);
-      slice.v_head_stride = head_bytes * static_cast<size_t>(spec.head_dim_v);
+      slice.k_head_stride = page_tokens * KvTokenBytes(options.kv_type.k, spec.head_dim);
+      slice.v_head_stride = page_tokens * KvTokenBytes(options.kv_type.v, spec.head_dim_v);
     }
   }
   for (size_t i = 0; i < specs.size(); ++i) {

@@ -34,7 +34,7 @@
 namespace cellm {
 
 struct CacheOptions {
-  KvType kv_type = KvType::kF16;
+  KvTypes kv_type;
   int32_t page_tokens = 32;    // a multiple of 16
   int32_t context_tokens = 0;  // longest sequence: sizes page tables
   int32_t max_sequences = 0;

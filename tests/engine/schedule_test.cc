@@ -35,7 +35,7 @@ using ::cellm::testing::TinyLlamaFile;
 
 struct Mode {
   ActivationMode activations;
-  KvType kv_type;
+  KvTypes kv_type;
   const char* name;
 };
 constexpr Mode kModes[] = {
@@ -44,6 +44,9 @@ constexpr Mode kModes[] = {
     {ActivationMode::kInt8, KvType::kF32, "i8 kv f32"},
     {ActivationMode::kInt8, KvType::kF16, "i8 kv f16"},
 };
+// For sweeps over models: keys and values below 16 bits.
+constexpr Mode kCodedMode = {ActivationMode::kInt8, KvTypes(KvType::kTq3_5, KvType::kQ8),
+                             "i8 kv k=tq3.5,v=q8"};
 
 TEST(Schedule, SameBitsInEveryWeightFormat) {
   for (const TinyFormat format : kAllTinyFormats) {
@@ -111,6 +114,77 @@ TEST(Schedule, SameBitsWithWindowsBiasesAndTiedHead) {
   }
 }
 
+// Every K/V format and two mixed pairs; head widths that are no multiple of 16.
+TEST(Schedule, SameBitsInEveryKvFormat) {
+  for (const int32_t window : {0, 20}) {
+    TinyLlama spec;
+    spec.window = window;
+    spec.head_dim = 24;
+    spec.heads = 6;
+    const auto model = LoadTiny(TinyLlamaFile(spec));
+    ASSERT_NE(model, nullptr);
+    for (const KvTypes types :
+         {KvTypes(KvType::kQ8), KvTypes(KvType::kQ4), KvTypes(KvType::kTq2_5),
+          KvTypes(KvType::kTq3_5), KvTypes(KvType::kTq4), KvTypes(KvType::kQ8, KvType::kQ4),
+          KvTypes(KvType::kF16, KvType::kTq3_5)}) {
+      EngineOptions options;
+      options.kv_type = types;
+      Sweep sweep;
+      sweep.threads_and_page_tokens = {{1, 16}, {2, 48}};
+      CheckSchedules(model, options, sweep,
+                     "window " + std::to_string(window) + " kv " + KvTypesName(types));
+    }
+  }
+}
+
+// Past the segments of attention: with one head of keys and several threads the segments of one
+// sequence are shared out.
+TEST(Schedule, SameBitsWhenThreadsShareASequence) {
+  for (const int32_t window : {0, 700}) {
+    TinyLlama spec;
+    spec.window = window;
+    spec.kv_heads = 1;
+    spec.layers = 1;
+    spec.max_context = 2048;
+    const auto model = LoadTiny(TinyLlamaFile(spec));
+    ASSERT_NE(model, nullptr);
+    const std::vector<int32_t> tokens = RandomTokens(1300, spec.vocab, 12);
+    for (const KvTypes types : {KvTypes(KvType::kF16), KvTypes(KvType::kTq2_5, KvType::kQ8)}) {
+      std::vector<float> expected;
+      for (const int32_t threads : {1, 2, 3, 8}) {
+        EngineOptions options;
+        options.threads = threads;
+        options.kv_type = types;
+        options.logit_rows = 512;
+        const auto engine = MakeEngine(model, options);
+        ASSERT_NE(engine, nullptr);
+        for (const int32_t chunk : {400, 3}) {
+          const SequenceId id = *engine->CreateSequence();
+          std::vector<float> got;
+          // A long beginning, then the chunks that are compared.
+          for (size_t at = 0; at < tokens.size();) {
+            const size_t want = at < 1020 ? 510 : static_cast<size_t>(chunk);
+            const size_t length = std::min(want, tokens.size() - at);
+            const StepItem item{id, {tokens.data() + at, length}, LogitRows::kAll};
+            const auto output = engine->Step({&item, 1});
+            ASSERT_TRUE(output.ok()) << output.status().message();
+            if (at >= 1020) {
+              got.insert(got.end(), output->logits.data,
+                         output->logits.data + length * static_cast<size_t>(spec.vocab));
+            }
+            at += length;
+          }
+          if (expected.empty()) expected = got;
+          EXPECT_TRUE(SameBits(got, expected))
+              << "window " << window << ", kv " << KvTypesName(types) << ", threads " << threads
+              << ", chunk " << chunk;
+          ASSERT_TRUE(engine->FreeSequence(id).ok());
+        }
+      }
+    }
+  }
+}
+
 TEST(Schedule, SameBitsOnZooLlama) {
   for (const Mode& mode : {kModes[0], kModes[3]}) {
     EngineOptions options = testing::FloatPath();
@@ -143,7 +217,7 @@ class ScheduleOfFamily : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ScheduleOfFamily, SameBits) {
   CELLM_SKIP_WITHOUT_SHARED(folder, std::string("zoo/") + GetParam());
-  for (const Mode& mode : {kModes[0], kModes[3]}) {
+  for (const Mode& mode : {kModes[0], kModes[3], kCodedMode}) {
     EngineOptions options = testing::FloatPath();
     options.activations = mode.activations;
     options.kv_type = mode.kv_type;

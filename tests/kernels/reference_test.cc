@@ -7,6 +7,7 @@
 
 #include "kernels/kernel_testers.h"
 #include "tensor/half.h"
+#include "tensor/kv_type.h"
 #include "tensor/packed.h"
 
 namespace cellm::kernels {
@@ -330,51 +331,135 @@ TEST(ScalarReference, AttentionIsSoftmax) {
   for (float& v : q) v = rng.NextFloat() * 6.0f - 3.0f;
   const uint8_t* const pages[1] = {reinterpret_cast<const uint8_t*>(cache.data())};
   for (const float softcap : {0.0f, 2.0f}) {
-    for (const bool with_sink : {false, true}) {
-      const int32_t begin = 5;
-      const int32_t end = 137;
-      const float sink = 0.7f;
-      float out[kDim];
-      float scratch[64];
-      AttendArgs args = {};
-      args.q = q.data();
-      args.out = out;
-      args.rows = 1;
-      args.heads = 1;
-      args.head_dim = kDim;
-      args.head_dim_v = kDim;
-      args.key_begin = &begin;
-      args.key_end = &end;
-      args.scale = 0.2f;
-      args.softcap = softcap;
-      args.sinks = with_sink ? &sink : nullptr;
-      args.kv.pages = pages;
-      args.kv.page_tokens = kKeys;
-      args.kv.v_offset = kKeys * kDim * sizeof(float);
-      args.scratch = scratch;
-      scalar::attend_f32(&args);
-      double sums[kDim] = {};
-      double total = with_sink ? std::exp(static_cast<double>(sink)) : 0.0;
-      for (int32_t key = begin; key < end; ++key) {
-        double score = 0.0;
-        for (int32_t d = 0; d < kDim; ++d) {
-          score += static_cast<double>(q[static_cast<size_t>(d)]) *
-                   static_cast<double>(
-                       cache[static_cast<size_t>((key / 16 * kDim + d) * 16 + key % 16)]);
-        }
-        score *= static_cast<double>(0.2f);
-        if (softcap > 0.0f) score = 2.0 * std::tanh(score / 2.0);
-        const double p = std::exp(score);
-        total += p;
-        for (int32_t d = 0; d < kDim; ++d) {
-          sums[d] +=
-              p * static_cast<double>(cache[static_cast<size_t>(kKeys * kDim + key * kDim + d)]);
-        }
+    const int32_t begin = 5;
+    const int32_t end = 137;
+    float out[kDim];
+    AttendState state;
+    AttendArgs args = {};
+    args.q = q.data();
+    args.out = out;
+    args.states = &state;
+    args.rows = 1;
+    args.heads = 1;
+    args.head_dim = kDim;
+    args.head_dim_v = kDim;
+    args.key_begin = &begin;
+    args.key_end = &end;
+    args.scale = 0.2f;
+    args.softcap = softcap;
+    args.kv.pages = pages;
+    args.kv.page_tokens = kKeys;
+    args.kv.v_offset = kKeys * kDim * sizeof(float);
+    scalar::attend(&args);
+    double sums[kDim] = {};
+    double total = 0.0;
+    double largest = -1e30;
+    for (int32_t key = begin; key < end; ++key) {
+      double score = 0.0;
+      for (int32_t d = 0; d < kDim; ++d) {
+        score +=
+            static_cast<double>(q[static_cast<size_t>(d)]) *
+            static_cast<double>(cache[static_cast<size_t>((key / 16 * kDim + d) * 16 + key % 16)]);
       }
-      // A score is off by up to kDim u times 3 * kDim * 0.2, which every weight carries; the sum of
-      // kKeys weighted values in [-1, 1] and its denominator add kKeys u each.
-      const double bound = (2 * kDim * 3 * kDim * 0.2 + 2 * kKeys + 20) * kU;
-      for (int32_t d = 0; d < kDim; ++d) EXPECT_NEAR(out[d], sums[d] / total, bound);
+      score *= static_cast<double>(0.2f);
+      if (softcap > 0.0f) score = 2.0 * std::tanh(score / 2.0);
+      largest = std::max(largest, score);
+      const double p = std::exp(score);
+      total += p;
+      for (int32_t d = 0; d < kDim; ++d) {
+        sums[d] +=
+            p * static_cast<double>(cache[static_cast<size_t>(kKeys * kDim + key * kDim + d)]);
+      }
+    }
+    // A score is off by up to kDim u times 3 * kDim * 0.2, which every weight carries; the sum of
+    // kKeys weighted values in [-1, 1] and its denominator add kKeys u each.
+    const double bound = (2 * kDim * 3 * kDim * 0.2 + 2 * kKeys + 20) * kU;
+    double denominator = 0.0;
+    for (const float lane : state.lanes) denominator += static_cast<double>(lane);
+    EXPECT_NEAR(static_cast<double>(state.maximum), largest, bound);
+    EXPECT_NEAR(denominator, total / std::exp(largest), kKeys * bound);
+    for (int32_t d = 0; d < kDim; ++d) {
+      EXPECT_NEAR(static_cast<double>(out[d]) / denominator, sums[d] / total, bound);
+    }
+  }
+}
+
+// Coded keys and values against products with the rows that the format's decoder reads.
+TEST(ScalarReference, CodedAttentionIsThatOfTheDecodedRows) {
+  constexpr int32_t kDim = 40;  // 48 stored
+  constexpr int32_t kKeys = 96;
+  for (const KvType type :
+       {KvType::kQ8, KvType::kQ4, KvType::kTq2_5, KvType::kTq3_5, KvType::kTq4}) {
+    Rng rng(7);
+    const KvLayout layout = MakeKvLayout(type, kDim);
+    const size_t columns = static_cast<size_t>(layout.padded);
+    const size_t part = KvTokenBytes(type, kDim) * kKeys;
+    std::vector<uint8_t> page(2 * part);
+    std::vector<float> row(columns), work(columns);
+    std::vector<uint8_t> codes(columns);
+    for (int32_t key = 0; key < kKeys; ++key) {
+      for (const KvRole role : {KvRole::kKey, KvRole::kValue}) {
+        for (float& x : row) x = rng.NextFloat() * 2.0f - 1.0f;
+        const uint16_t scale = EncodeKvRow(layout, role, row.data(), work.data(), codes.data());
+        PutKvRow(layout, role, codes.data(), scale, kKeys, key,
+                 page.data() + (role == KvRole::kKey ? 0 : part));
+      }
+    }
+    std::vector<int8_t> q8(columns);
+    for (int8_t& x : q8) x = static_cast<int8_t>(rng.NextBelow(255) - 127);
+    // The query in the model's columns.
+    std::vector<float> q(columns);
+    const float q_scale = 0.02f;
+    for (size_t i = 0; i < columns; ++i) q[i] = static_cast<float>(q8[i]) * q_scale;
+    if (KvIsRotated(type)) RotateKvRow(q.data(), layout.padded, true);
+    const int32_t begin = 3;
+    const int32_t end = 91;
+    std::vector<float> out(columns);
+    AttendState state;
+    const uint8_t* const pages[1] = {page.data()};
+    AttendArgs args = {};
+    args.q8 = q8.data();
+    args.q_scales = &q_scale;
+    args.out = out.data();
+    args.states = &state;
+    args.rows = args.heads = 1;
+    args.head_dim = args.head_dim_v = kDim;
+    args.key_begin = &begin;
+    args.key_end = &end;
+    args.scale = 0.2f;
+    args.kv = {pages, kKeys, 0, part, part, part, {}, {}};
+    args.kv.k = {kKvCoded,
+                 layout.tiles,
+                 layout.wide_tiles,
+                 layout.wide_bits,
+                 layout.narrow_bits,
+                 layout.wide_levels,
+                 layout.narrow_levels,
+                 layout.group_bytes(),
+                 layout.scales_offset(kKeys)};
+    args.kv.v = args.kv.k;
+    scalar::attend(&args);
+    std::vector<double> sums(columns);
+    double total = 0.0;
+    for (int32_t key = begin; key < end; ++key) {
+      ReadKvRow(layout, KvRole::kKey, kKeys, key, page.data(), row.data());
+      double score = 0.0;
+      for (size_t d = 0; d < columns; ++d) {
+        score += static_cast<double>(row[d]) * static_cast<double>(q[d]);
+      }
+      const double p = std::exp(score * static_cast<double>(0.2f));
+      total += p;
+      ReadKvRow(layout, KvRole::kValue, kKeys, key, page.data() + part, row.data());
+      for (size_t d = 0; d < columns; ++d) sums[d] += p * static_cast<double>(row[d]);
+    }
+    double denominator = 0.0;
+    for (const float lane : state.lanes) denominator += static_cast<double>(lane);
+    if (KvIsRotated(type)) RotateKvRow(out.data(), layout.padded, true);
+    // Weights are rounded to half a 32512th of their block's largest; 64 keys of a block at most
+    // carry that, values up to 2 after decoding.
+    for (size_t d = 0; d < columns; ++d) {
+      EXPECT_NEAR(static_cast<double>(out[d]) / denominator, sums[d] / total, 64.0 / 32512)
+          << KvTypeName(type) << ", column " << d;
     }
   }
 }

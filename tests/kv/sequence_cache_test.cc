@@ -81,6 +81,33 @@ TEST(LayerState, MostBytesIsTheLargestOfAllLengths) {
   }
 }
 
+TEST(LayerState, PagesOfEveryFormatTakeWhatTheFormulaSays) {
+  const std::vector<LayerStateSpec> layers = MixedLayers(true);
+  for (int k = 0; k < kKvTypeCount; ++k) {
+    for (int v = 0; v < kKvTypeCount; ++v) {
+      CacheOptions options = SmallOptions();
+      options.kv_type = KvTypes(static_cast<KvType>(k), static_cast<KvType>(v));
+      const auto cache = MakeCache(layers, options);
+      ASSERT_NE(cache, nullptr);
+      const auto slot = cache->CreateSequence();
+      ASSERT_TRUE(slot.ok());
+      for (const int32_t tokens : {1, 40, 59}) {
+        ASSERT_TRUE(cache->Grow(*slot, tokens).ok());
+        cache->Commit(*slot, tokens);
+        EXPECT_EQ(cache->stats().page_bytes_used + cache->stats().state_bytes,
+                  static_cast<uint64_t>(
+                      BytesPerSequence(layers, options.kv_type, 16, cache->tokens(*slot))))
+            << KvTypesName(options.kv_type);
+      }
+      cache->CheckInvariants();
+    }
+  }
+  // K in 8 bits and V in 4: 2 heads of 64 columns of either, a scale of 2 bytes each.
+  const LayerStateSpec layer = {.kv_heads = 2, .head_dim = 64, .head_dim_v = 64};
+  EXPECT_EQ(KvBytesPerToken(layer, KvTypes(KvType::kQ8, KvType::kQ4)), 2 * (64 + 2 + 32 + 2));
+  EXPECT_EQ(KvBytesPerToken(layer, KvType::kTq2_5), 2 * 2 * (20 + 2));
+}
+
 // A plain model of what each sequence has written: (layer, position) -> value. Random creates,
 // steps, rewinds, forks and frees; contents, invariants and the byte formula are checked.
 void RandomOperations(uint64_t seed, bool with_state) {

@@ -1,10 +1,17 @@
 // The flag tables. Parsing, --help, the manual page and the completions are all made from them.
 #include "cellm/commands.h"
 
+#include "tensor/kv_type.h"
+
 namespace cellm::tools {
 namespace {
 
 using enum FlagKind;
+
+Status CheckKv(const std::string& value) {
+  const Result<KvTypes> types = ParseKvTypes(value);
+  return types.ok() ? OkStatus() : types.status();
+}
 
 constexpr Flag kModelFlags[] = {
     {.name = "model",
@@ -58,10 +65,12 @@ constexpr Flag kEngineFlags[] = {
      .default_text = "512"},
     {.name = "kv",
      .kind = kChoice,
-     .value_name = "f16|f32",
-     .help = "How keys and values are stored.",
+     .value_name = "f16|f32|q8|q4|tq4|tq3.5|tq2.5",
+     .help = "How keys and values are stored: floats, or 8 to 2.5 bits (docs/kv-formats.md). "
+             "k=q8,v=q4 takes different formats.",
      .default_text = "f16",
-     .aliases = "kv-encoding"},
+     .aliases = "kv-encoding",
+     .check = &CheckKv},
     {.name = "activations",
      .kind = kChoice,
      .value_name = "i8|f32",
@@ -435,6 +444,12 @@ constexpr Flag kPerplexityFlags[] = {
      .help =
          "Another model with the same tokenizer, such as the unquantised one: also print its "
          "perplexity, the KL divergence from it, and how often both rank the same token first."},
+    {.name = "against-kv",
+     .kind = kChoice,
+     .value_name = "f16|f32|q8|q4|tq4|tq3.5|tq2.5",
+     .help = "The same comparison with keys and values in this format, of --against or of the same "
+             "model: what --kv costs.",
+     .check = &CheckKv},
     {.name = "json",
      .kind = kSwitch,
      .help = "Print {\"perplexity\", \"predicted_tokens\"} as one JSON object."},

@@ -15,6 +15,7 @@
 
 #include "json/json.h"
 #include "platform/file.h"
+#include "tensor/kv_type.h"
 
 namespace cellm::tools {
 namespace {
@@ -294,6 +295,31 @@ Result<uint32_t> ReadCount(const Arguments& arguments, const char* name, int64_t
 
 }  // namespace
 
+Result<int32_t> ReadKv(const std::string& text) {
+  Result<KvTypes> types = ParseKvTypes(text);
+  if (!types.ok()) return types.status();
+  const auto constant = [](KvType type) {
+    switch (type) {
+      case KvType::kF32:
+        return CELLM_KV_F32;
+      case KvType::kF16:
+        return CELLM_KV_F16;
+      case KvType::kQ8:
+        return CELLM_KV_Q8;
+      case KvType::kQ4:
+        return CELLM_KV_Q4;
+      case KvType::kTq2_5:
+        return CELLM_KV_TQ2_5;
+      case KvType::kTq3_5:
+        return CELLM_KV_TQ3_5;
+      case KvType::kTq4:
+        return CELLM_KV_TQ4;
+    }
+    return CELLM_KV_DEFAULT;
+  };
+  return CELLM_KV_PAIR(constant(types->k), constant(types->v));
+}
+
 Result<EngineHandle> OpenEngine(const Arguments& arguments, cellm_model* model,
                                 void (*adjust)(cellm_engine_options*, const Arguments&)) {
   return OpenEngineWith(arguments, model, [&](cellm_engine_options* options) {
@@ -315,7 +341,7 @@ Result<EngineHandle> OpenEngineWith(const Arguments& arguments, cellm_model* mod
     if (options.memory_bytes == 0) return InvalidArgument("--memory is 0; nothing runs in that");
   }
   if (arguments.Has("kv")) {
-    options.kv = arguments.Text("kv") == "f32" ? CELLM_KV_F32 : CELLM_KV_F16;
+    CELLM_ASSIGN_OR_RETURN(options.kv, ReadKv(arguments.Text("kv")));
   }
   if (arguments.Has("activations")) {
     options.activations =

@@ -93,6 +93,9 @@ Result<std::string> FindModelPath(const std::string& given);
 // Empty when it is in neither.
 std::string BundledModelPath();
 
+// The constant of the C API for a name of --kv.
+Result<int32_t> ReadKv(const std::string& text);
+
 struct LoadedModel {
   ModelHandle model;
   std::string path;

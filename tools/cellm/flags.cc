@@ -80,6 +80,11 @@ Status CheckValue(const Flag& flag, const std::string& value) {
       if (ParseNumber(value, &number)) return OkStatus();
       return InvalidArgument("--%s: '%s' is not a number", name.c_str(), value.c_str());
     case FlagKind::kChoice:
+      if (flag.check != nullptr) {
+        const Status status = flag.check(value);
+        return status.ok() ? status
+                           : InvalidArgument("--%s: %s", name.c_str(), status.message().c_str());
+      }
       if (InWords(flag.value_name, value, '|')) return OkStatus();
       return InvalidArgument("--%s: '%s' is not one of %s", name.c_str(), value.c_str(),
                              std::string(flag.value_name).c_str());

@@ -40,6 +40,8 @@ struct Flag {
   // The value when none follows (the next word is a flag, not a number, or missing). Empty: a value
   // is required.
   std::string_view implied = {};
+  // kChoice: what is taken besides the shown choices; InvalidArgument without the flag's name.
+  Status (*check)(const std::string& value) = nullptr;
 };
 
 // Flags under one heading of --help.

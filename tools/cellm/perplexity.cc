@@ -34,6 +34,13 @@ void PrintText(const TextQuality& quality, size_t window) {
                   quality.reference_perplexity, quality.divergence, 100 * quality.same_top));
 }
 
+// --against-kv in the place of --kv; the flag's value was checked.
+void UseReferenceKv(cellm_engine_options* options, const Arguments& arguments) {
+  if (!arguments.Has("against-kv")) return;
+  const Result<int32_t> kv = ReadKv(arguments.Text("against-kv"));
+  if (kv.ok()) options->kv = *kv;
+}
+
 Status Measure(const Arguments& arguments) {
   if (!arguments.Has("text")) return InvalidArgument("perplexity: give --text FILE");
   const int64_t window_tokens = arguments.Integer("window", 256);
@@ -62,7 +69,10 @@ Status Measure(const Arguments& arguments) {
     if (other_ids != ids) {
       return Unsupported("the two models cut the text into different tokens");
     }
-    CELLM_ASSIGN_OR_RETURN(reference, OpenEngine(arguments, other.model.get()));
+  }
+  if (arguments.Has("against") || arguments.Has("against-kv")) {
+    cellm_model* const model = other.model != nullptr ? other.model.get() : loaded.model.get();
+    CELLM_ASSIGN_OR_RETURN(reference, OpenEngine(arguments, model, &UseReferenceKv));
   }
   CELLM_ASSIGN_OR_RETURN(const EngineHandle engine, OpenEngine(arguments, loaded.model.get()));
   Progress progress("perplexity", arguments.Switch("quiet") || arguments.Switch("json"));

@@ -8,7 +8,9 @@
 namespace cellm::avx512 {
 
 using kernels::AttendArgs;
+using kernels::AttendState;
 using kernels::KernelTable;
+using kernels::KvCodes;
 using kernels::KvPages;
 using kernels::PackedTiles;
 using kernels::QuantRows;

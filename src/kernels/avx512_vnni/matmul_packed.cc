@@ -2,19 +2,9 @@
 
 #include "kernels/avx512/packed.h"
 #include "kernels/avx512_vnni/avx512_vnni.h"
+#include "kernels/avx512_vnni/vnni_dot.h"
 
 namespace cellm::avx512_vnni {
-namespace {
-
-struct VnniDot {
-  template <int kBits>
-  static CELLM_INLINE __m512i Add(__m512i sums, __m512i codes, __m512i x) {
-    return _mm512_dpbusd_epi32(sums, codes, x);
-  }
-};
-
-}  // namespace
-
 void matmul_packed_a8(const kernels::PackedTiles* w, const kernels::QuantRows* x,
                       int32_t tile_begin, int32_t tile_end, float* out, int64_t out_stride) {
   MatmulPacked<VnniDot>(w, x, tile_begin, tile_end, out, out_stride);

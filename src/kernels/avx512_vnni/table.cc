@@ -2,6 +2,7 @@
 
 namespace cellm::avx512_vnni {
 
-constinit const kernels::KernelTable kTable = {.matmul_packed_a8 = &matmul_packed_a8};
+constinit const kernels::KernelTable kTable = {.matmul_packed_a8 = &matmul_packed_a8,
+                                               .attend = &attend};
 
 }  // namespace cellm::avx512_vnni

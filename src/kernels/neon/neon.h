@@ -9,7 +9,9 @@
 namespace cellm::neon {
 
 using kernels::AttendArgs;
+using kernels::AttendState;
 using kernels::KernelTable;
+using kernels::KvCodes;
 using kernels::KvPages;
 using kernels::PackedTiles;
 using kernels::QuantRows;

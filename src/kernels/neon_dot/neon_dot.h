@@ -11,6 +11,7 @@ extern const kernels::KernelTable kTable;
 
 void matmul_packed_a8(const kernels::PackedTiles* w, const kernels::QuantRows* x,
                       int32_t tile_begin, int32_t tile_end, float* out, int64_t out_stride);
+void attend(const kernels::AttendArgs* args);
 
 }  // namespace cellm::neon_dot
 

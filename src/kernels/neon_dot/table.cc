@@ -2,6 +2,7 @@
 
 namespace cellm::neon_dot {
 
-constinit const kernels::KernelTable kTable = {.matmul_packed_a8 = &matmul_packed_a8};
+constinit const kernels::KernelTable kTable = {.matmul_packed_a8 = &matmul_packed_a8,
+                                               .attend = &attend};
 
 }  // namespace cellm::neon_dot
