@@ -248,6 +248,10 @@ bool AttendAgrees(const KernelTable& t, const Inputs& in) {
       uint8_t* const bytes = page + part * kPart;
       if (c.kind == kKvCoded) {
         std::memcpy(bytes, in.tiles, args.kv.k.scales_offset);
+        // Codes of 8 bits are 128 + [-127, 127]: kernels may negate a level.
+        for (size_t i = 0; c.wide_bits == 8 && i < args.kv.k.scales_offset; ++i) {
+          bytes[i] = bytes[i] == 0 ? 1 : bytes[i];
+        }
         for (int key = 0; key < kKeys; ++key) {
           const uint16_t scale = in.halves[key] & 0x7FFF;
           std::memcpy(bytes + args.kv.k.scales_offset + 2 * key, &scale, sizeof(scale));
