@@ -69,7 +69,8 @@ std::unique_ptr<Tokenizer> Make(const std::string& json) {
 }
 
 // A byte piece spelled out, such as "<0x0A>". To Unigram, here as in the library that such
-// tokenizers are made with, it is a piece like any other, so that it comes back as the byte.
+// tokenizers are made with, it is a piece like any other, so that it comes back as the byte; and
+// where that leaves ill-formed UTF-8, a stream has shown what a whole decoding would replace.
 bool SpellsByte(std::string_view text) {
   constexpr std::string_view kHex = "0123456789ABCDEF";
   for (size_t at = 0; (at = text.find("<0x", at)) != std::string_view::npos; ++at) {
@@ -112,7 +113,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string streamed;
   for (const int32_t id : *ids) streamed += *stream.Push(id);
   streamed += *stream.Flush();
-  CELLM_CHECK(streamed == *decoded, "the stream ends at the text");
+  if (comes_back) CELLM_CHECK(streamed == expected, "the stream ends at the text");
 
   const size_t border = data[1] % (text.size() + 1);
   const Segment untrusted[] = {{text.substr(0, border), false}, {text.substr(border), false}};

@@ -70,6 +70,7 @@ class TensorBuilder {
   Status Apply(Step step, int32_t layer, Tensor tensor);
   Status AddExperts(Tensor tensor);
   Status Reorder(std::vector<int32_t> rows, Tensor tensor);
+  Status ReorderValueRows(int32_t fixed, Tensor tensor);
   Status ReorderColumns(Tensor tensor);
   Result<std::vector<float>> Load(const Tensor& tensor) const;
   Status AddRewritten(std::span<const float> values, Tensor tensor);
@@ -145,6 +146,16 @@ Status TensorBuilder::Reorder(std::vector<int32_t> rows, Tensor tensor) {
                 values.data() + row * width);
   }
   return AddRewritten(values, std::move(tensor));
+}
+
+// `fixed` rows that stay, then those of the value heads. What the header says of heads is held
+// against the tensor first, whose bytes are there: the order takes memory.
+Status TensorBuilder::ReorderValueRows(int32_t fixed, Tensor tensor) {
+  const int64_t rows = fixed + static_cast<int64_t>(value_heads_.size()) * shape_.linear_value_dim;
+  if (tensor.shape[0] != rows || rows > limits::kMaxDimension) {
+    return Wrong("does not have the rows that its heads demand");
+  }
+  return Reorder(OrderOfRows(fixed, value_heads_, shape_.linear_value_dim), std::move(tensor));
 }
 
 Status TensorBuilder::ReorderColumns(Tensor tensor) {
@@ -237,18 +248,16 @@ Status TensorBuilder::Apply(Step step, int32_t layer, Tensor tensor) {
   }
   // What is left concerns value heads.
   if (value_heads_.empty()) return Push(std::move(tensor));
-  const int32_t dim = shape_.linear_value_dim;
   const int64_t mixed = int64_t{2} * shape_.linear_key_heads * shape_.linear_key_dim;
   if (mixed > limits::kMaxDimension) return Wrong("stands beside keys too wide for any model");
   switch (step) {
     case Step::kValueColumns:
       return ReorderColumns(std::move(tensor));
     case Step::kValueRows:
-      return Reorder(OrderOfRows(0, value_heads_, dim), std::move(tensor));
+      return ReorderValueRows(0, std::move(tensor));
     case Step::kMixedRows:
     case Step::kMixedConv:
-      return Reorder(OrderOfRows(static_cast<int32_t>(mixed), value_heads_, dim),
-                     std::move(tensor));
+      return ReorderValueRows(static_cast<int32_t>(mixed), std::move(tensor));
     default:
       return Reorder(value_heads_, std::move(tensor));
   }
