@@ -22,11 +22,12 @@ int64_t TileBytes(const Weight& weight) {
 }
 
 // Tiles of 16 outputs that one task takes: about kTaskBytes, but at least eight tasks a matrix
-// where it has that many tiles.
+// where it has that many tiles. Even beyond one: kernels take tiles in pairs when tokens are many.
 int32_t TilesPerTask(const Weight& weight) {
-  const int64_t by_bytes = kTaskBytes / TileBytes(weight);
+  const int64_t by_bytes = std::max<int64_t>(kTaskBytes / TileBytes(weight), 2);
   const int64_t by_share = (WeightTiles(weight) + 7) / 8;
-  return static_cast<int32_t>(std::clamp<int64_t>(std::min(by_bytes, by_share), 1, kMaxTaskTiles));
+  const int64_t tiles = std::clamp<int64_t>(std::min(by_bytes, by_share), 1, kMaxTaskTiles);
+  return static_cast<int32_t>(tiles == 1 ? 1 : tiles / 2 * 2);
 }
 
 int32_t TaskCount(const Weight& weight) {

@@ -20,40 +20,48 @@ void CpuBackend::ShortConv(const StepContext& step, int32_t layer, const ShortCo
   const int32_t blocks = (spec.channels + kConvBlock - 1) / kConvBlock;
   const int32_t taps = spec.taps;
   const int64_t work = int64_t{step.rows} * spec.channels * taps;
-  ForTiles(
-      static_cast<int32_t>(step.sequences.size()) * blocks, work,
-      [&](int32_t tile, int32_t worker) {
-        const SequenceSlice& sequence = step.sequences[static_cast<size_t>(tile / blocks)];
-        const int32_t first = tile % blocks * kConvBlock;
-        const int32_t count = std::min(kConvBlock, spec.channels - first);
-        // window[i]: the i-th newest-but-(taps - 1 - i) column; a ring would save little at 3-4
-        // taps.
-        float* const window = scratch_->General(worker);
-        float* const tail = sequence.layers[layer].conv;
-        const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-        for (int32_t i = 0; i + 1 < taps; ++i) {
-          std::memcpy(window + i * kConvBlock, tail + int64_t{i} * spec.channels + first, bytes);
-        }
-        for (int32_t r = sequence.row_begin; r < sequence.row_begin + sequence.row_count; ++r) {
-          std::memcpy(window + (taps - 1) * kConvBlock, x.row(r) + first, bytes);
-          float* const out = y.row(r) + first;
-          for (int32_t c = 0; c < count; ++c) {
-            const float* const w = spec.weight + int64_t{first + c} * taps;
-            float sum = spec.bias == nullptr ? 0.0f : spec.bias[first + c];
-            for (int32_t m = 0; m < taps; ++m)
-              sum = std::fma(w[m], window[m * kConvBlock + c], sum);
-            out[c] = sum;
-          }
-          if (spec.activation == Activation::kSilu) {
-            ActivateRow(Activation::kSilu, out, nullptr, count, out);
-          }
-          std::memmove(window, window + kConvBlock,
-                       static_cast<size_t>(taps - 1) * kConvBlock * sizeof(float));
-        }
-        for (int32_t i = 0; i + 1 < taps; ++i) {
-          std::memcpy(tail + int64_t{i} * spec.channels + first, window + i * kConvBlock, bytes);
-        }
-      });
+  ForTiles(static_cast<int32_t>(step.sequences.size()) * blocks, work,
+           [&](int32_t tile, int32_t worker) {
+             const SequenceSlice& sequence = step.sequences[static_cast<size_t>(tile / blocks)];
+             const int32_t first = tile % blocks * kConvBlock;
+             const int32_t count = std::min(kConvBlock, spec.channels - first);
+             // Weights by tap, so that channels are neighbours, and a ring of columns: slot (head +
+             // m) % taps holds the column of tap m.
+             float* const weights = scratch_->General(worker);
+             float* const ring = weights + int64_t{taps} * kConvBlock;
+             float* const tail = sequence.layers[layer].conv;
+             const size_t bytes = static_cast<size_t>(count) * sizeof(float);
+             for (int32_t m = 0; m < taps; ++m) {
+               float* const w = weights + m * kConvBlock;
+               for (int32_t c = 0; c < count; ++c)
+                 w[c] = spec.weight[int64_t{first + c} * taps + m];
+             }
+             for (int32_t i = 0; i + 1 < taps; ++i) {
+               std::memcpy(ring + i * kConvBlock, tail + int64_t{i} * spec.channels + first, bytes);
+             }
+             int32_t head = 0;
+             const auto column = [&](int32_t m) { return ring + (head + m) % taps * kConvBlock; };
+             for (int32_t r = sequence.row_begin; r < sequence.row_begin + sequence.row_count;
+                  ++r) {
+               std::memcpy(column(taps - 1), x.row(r) + first, bytes);
+               float* const out = y.row(r) + first;
+               if (spec.bias == nullptr) {
+                 std::memset(out, 0, bytes);
+               } else {
+                 std::memcpy(out, spec.bias + first, bytes);
+               }
+               for (int32_t m = 0; m < taps; ++m) {
+                 kernels_.mul_add_f32(weights + m * kConvBlock, column(m), count, out);
+               }
+               if (spec.activation == Activation::kSilu) {
+                 ActivateRow(Activation::kSilu, out, nullptr, count, out);
+               }
+               head = (head + 1) % taps;
+             }
+             for (int32_t i = 0; i + 1 < taps; ++i) {
+               std::memcpy(tail + int64_t{i} * spec.channels + first, column(i), bytes);
+             }
+           });
 }
 
 void CpuBackend::DeltaRule(const StepContext& step, int32_t layer, const DeltaRuleSpec& spec,
@@ -66,40 +74,45 @@ void CpuBackend::DeltaRule(const StepContext& step, int32_t layer, const DeltaRu
     for (int32_t i = 0; i < kd; ++i) y[i] = x[i] * inverse * factor;
   };
   const int64_t work = int64_t{4} * step.rows * spec.v_heads * kd * vd;
-  ForTiles(
-      static_cast<int32_t>(step.sequences.size()) * spec.v_heads, work,
-      [&](int32_t tile, int32_t worker) {
-        const SequenceSlice& sequence = step.sequences[static_cast<size_t>(tile / spec.v_heads)];
-        const int32_t head = tile % spec.v_heads;
-        const int32_t k_head = head / (spec.v_heads / spec.k_heads);
-        float* const state = sequence.layers[layer].recurrent + int64_t{head} * kd * vd;
-        float* const q = scratch_->General(worker);
-        float* const k = q + kd;
-        float* const delta = k + kd;
-        const float rate = -std::exp(spec.a_log[head]);
-        for (int32_t r = sequence.row_begin; r < sequence.row_begin + sequence.row_count; ++r) {
-          const float* const row = qkv.row(r);
-          normalise(row + int64_t{k_head} * kd, q_scale, q);
-          normalise(row + (int64_t{spec.k_heads} + k_head) * kd, 1.0f, k);
-          const float* const v = row + 2 * int64_t{spec.k_heads} * kd + int64_t{head} * vd;
-          const float decay = std::exp(rate * Softplus(a.row(r)[head] + spec.dt_bias[head]));
-          const float beta = 1.0f / (1.0f + std::exp(-b.row(r)[head]));
-          for (int32_t j = 0; j < vd; ++j) delta[j] = 0.0f;
-          for (int32_t i = 0; i < kd; ++i) {
-            float* const s = state + int64_t{i} * vd;
-            for (int32_t j = 0; j < vd; ++j) s[j] *= decay;
-            kernels_.axpy_f32(k[i], s, vd, delta);
-          }
-          for (int32_t j = 0; j < vd; ++j) delta[j] = beta * (v[j] - delta[j]);
-          float* const o = out.row(r) + int64_t{head} * vd;
-          for (int32_t j = 0; j < vd; ++j) o[j] = 0.0f;
-          for (int32_t i = 0; i < kd; ++i) {
-            float* const s = state + int64_t{i} * vd;
-            kernels_.axpy_f32(k[i], delta, vd, s);
-            kernels_.axpy_f32(q[i], s, vd, o);
-          }
-        }
-      });
+  ForTiles(static_cast<int32_t>(step.sequences.size()) * spec.v_heads, work,
+           [&](int32_t tile, int32_t worker) {
+             const SequenceSlice& sequence =
+                 step.sequences[static_cast<size_t>(tile / spec.v_heads)];
+             const int32_t head = tile % spec.v_heads;
+             const int32_t k_head = head / (spec.v_heads / spec.k_heads);
+             float* const q = scratch_->General(worker);
+             float* const k = q + int64_t{kDeltaTokens} * kd;
+             float* const decay = k + int64_t{kDeltaTokens} * kd;
+             float* const beta = decay + kDeltaTokens;
+             const float rate = -std::exp(spec.a_log[head]);
+             const int32_t end = sequence.row_begin + sequence.row_count;
+             for (int32_t begin = sequence.row_begin; begin < end; begin += kDeltaTokens) {
+               const int32_t tokens = std::min(kDeltaTokens, end - begin);
+               for (int32_t t = 0; t < tokens; ++t) {
+                 const float* const row = qkv.row(begin + t);
+                 normalise(row + int64_t{k_head} * kd, q_scale, q + int64_t{t} * kd);
+                 normalise(row + (int64_t{spec.k_heads} + k_head) * kd, 1.0f, k + int64_t{t} * kd);
+                 decay[t] = std::exp(rate * Softplus(a.row(begin + t)[head] + spec.dt_bias[head]));
+                 beta[t] = 1.0f / (1.0f + std::exp(-b.row(begin + t)[head]));
+               }
+               const int64_t v_at = 2 * int64_t{spec.k_heads} * kd + int64_t{head} * vd;
+               const kernels::DeltaRuleArgs args{
+                   .state = sequence.layers[layer].recurrent + int64_t{head} * kd * vd,
+                   .state_stride = vd,
+                   .k_dim = kd,
+                   .columns = vd,
+                   .tokens = tokens,
+                   .q = q,
+                   .k = k,
+                   .v = qkv.row(begin) + v_at,
+                   .v_stride = qkv.stride,
+                   .decay = decay,
+                   .beta = beta,
+                   .out = out.row(begin) + int64_t{head} * vd,
+                   .out_stride = out.stride};
+               kernels_.delta_rule_f32(&args);
+             }
+           });
 }
 
 void CpuBackend::SelectiveState(const StepContext& step, int32_t layer,

@@ -81,11 +81,11 @@ void MeasureBackend::AttendPages(const StepContext& step, int32_t, const AttendS
   Raise(&needs_.thread_floats, int64_t{std::max(k.padded, v.padded)});
 }
 void MeasureBackend::ShortConv(const StepContext&, int32_t, const ShortConvSpec& spec, Rows, Rows) {
-  Raise(&needs_.thread_floats, int64_t{spec.taps} * kConvBlock);
+  Raise(&needs_.thread_floats, 2 * int64_t{spec.taps} * kConvBlock);
 }
 void MeasureBackend::DeltaRule(const StepContext&, int32_t, const DeltaRuleSpec& spec, Rows, Rows,
                                Rows, Rows) {
-  Raise(&needs_.thread_floats, 2 * int64_t{spec.k_dim} + spec.v_dim);
+  Raise(&needs_.thread_floats, 2 * int64_t{kDeltaTokens} * (spec.k_dim + 1));
 }
 void MeasureBackend::RouteExperts(const RouterSpec& spec, Rows, const Routing&) {
   Raise(&needs_.thread_floats, 2 * int64_t{spec.experts});

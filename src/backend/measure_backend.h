@@ -14,6 +14,7 @@ namespace cellm {
 // How CpuBackend cuts its work; here because scratch depends on it.
 inline constexpr int32_t kConvBlock = 256;        // channels of a ShortConv tile
 inline constexpr int32_t kExpertBlockRows = 128;  // rows whose expert products are taken together
+inline constexpr int32_t kDeltaTokens = 32;       // tokens that DeltaRule takes at a time
 
 // Largest sizes met in one forward pass.
 struct ScratchNeeds {

@@ -121,6 +121,26 @@ struct AttendArgs {
   uint8_t* scratch;  // AttendScratchBytes(), at a multiple of 64
 };
 
+// The gated delta rule over some columns of one head's state, token by token in order.
+//   state  [k_dim] rows, state_stride floats apart; columns [0, columns) of them are read and
+//   written q, k   [tokens][k_dim]      decay, beta  [tokens] v, out [tokens], v_stride and
+//   out_stride apart; no overlap with the others
+struct DeltaRuleArgs {
+  float* state;
+  int64_t state_stride;
+  int32_t k_dim;
+  int32_t columns;
+  int32_t tokens;
+  const float* q;
+  const float* k;
+  const float* v;
+  int64_t v_stride;
+  const float* decay;
+  const float* beta;
+  float* out;
+  int64_t out_stride;
+};
+
 }  // namespace cellm::kernels
 
 #endif  // CELLM_SRC_KERNELS_KERNEL_TYPES_H_

@@ -168,6 +168,7 @@ bool VectorsAgree(const KernelTable& t, const Inputs& in) {
   CELLM_COMPARE(sigmoid_mul_f32, in.a, in.b, kCount, y)
   CELLM_COMPARE(gelu_tanh_mul_f32, in.a, in.b, kCount, y)
   CELLM_COMPARE(axpy_f32, 0.7f, in.a, kCount, y)
+  CELLM_COMPARE(mul_add_f32, in.a, in.a + 1, kCount, y)
   CELLM_COMPARE(f16_to_f32, in.halves, kCount, y)
   CELLM_COMPARE(bf16_to_f32, in.halves, kCount, y)
 #undef CELLM_COMPARE
@@ -276,13 +277,30 @@ bool AttendAgrees(const KernelTable& t, const Inputs& in) {
   return true;
 }
 
+bool DeltaRuleAgrees(const KernelTable& t, const Inputs& in) {
+  if (t.delta_rule_f32 == nullptr) return true;
+  constexpr int32_t kDim = 6;
+  constexpr int32_t kColumns = 67;
+  float state[2][kDim * kColumns];
+  float out[2][kTokens * kColumns];
+  const float gates[kTokens] = {0.5f, 0.9f, 0.1f};
+  for (int i = 0; i < 2; ++i) {
+    std::memcpy(state[i], in.a, sizeof(state[i]));
+    const DeltaRuleArgs args = {state[i], kColumns, kDim,  kColumns, kTokens, in.b,    in.b + 100,
+                                in.a,     kColumns, gates, gates,    out[i],  kColumns};
+    (i == 0 ? scalar::delta_rule_f32 : t.delta_rule_f32)(&args);
+  }
+  return SameBits(state[0], state[1], sizeof(state[0])) && SameBits(out[0], out[1], sizeof(out[0]));
+}
+
 }  // namespace
 
 bool AgreesWithScalar(const KernelTable& candidate) {
   Inputs in;
   Fill(in);
   return MatmulsAgree(candidate, in) && QuantizeAgrees(candidate, in) &&
-         PackedAgree(candidate, in) && VectorsAgree(candidate, in) && AttendAgrees(candidate, in);
+         PackedAgree(candidate, in) && VectorsAgree(candidate, in) &&
+         DeltaRuleAgrees(candidate, in) && AttendAgrees(candidate, in);
 }
 
 }  // namespace cellm::kernels

@@ -12,6 +12,7 @@
 // worker sees the run or the caller sees the sleeper.
 #include "platform/thread_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 #include <vector>
@@ -51,7 +52,6 @@ struct ThreadPool::Impl {
   std::atomic<int32_t> sleepers{0};
   std::atomic<bool> stop{false};
 
-  int64_t spin_ns = 0;  // 0 when there are more threads than cores: spinning would steal time
   uint32_t run = 0;
   std::atomic<int32_t> next_worker{1};
   std::vector<Thread> workers;
@@ -102,9 +102,8 @@ struct ThreadPool::Impl {
 
   // Waits without sleeping until `ready()` or the spin time is over.
   template <typename Ready>
-  bool Spin(const Ready& ready) const {
-    if (spin_ns == 0) return ready();
-    const int64_t end = MonotonicClock().NowNs() + spin_ns;
+  static bool Spin(const Ready& ready) {
+    const int64_t end = MonotonicClock().NowNs() + kSpinNs;
     do {
       for (int i = 0; i < 64; ++i) {
         if (ready()) return true;
@@ -143,13 +142,15 @@ struct ThreadPool::Impl {
 ThreadPool::ThreadPool(std::unique_ptr<Impl> impl, int32_t threads)
     : impl_(std::move(impl)), threads_(threads) {}
 
-Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(int32_t threads) {
+Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(int32_t threads, int32_t cores) {
   if (threads < 1 || threads > kMaxThreads) {
     return InvalidArgument("threads: %d is not between 1 and %d", threads, kMaxThreads);
   }
+  // Threads beyond the cores could only push each other off: spinning they would take the time of
+  // those with work, sleeping they would cost a wake-up a run.
+  threads = std::min(threads, cores > 0 ? cores : UsableCores());
   std::unique_ptr<ThreadPool> pool(new ThreadPool(std::make_unique<Impl>(), threads));
   Impl& impl = *pool->impl_;
-  impl.spin_ns = threads <= UsableCores() ? kSpinNs : 0;
   impl.workers.reserve(static_cast<size_t>(threads));
   for (int32_t i = 1; i < threads; ++i) {
     CELLM_ASSIGN_OR_RETURN(Thread worker, Thread::Start(&Impl::Enter, &impl));

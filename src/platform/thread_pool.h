@@ -23,12 +23,15 @@ class ThreadPool {
   // `worker` is in [0, threads()): an index for per-thread scratch, not a tile owner.
   using TileFunction = void (*)(void* arg, int32_t tile, int32_t worker);
 
-  // `threads` >= 1. Io when the operating system refuses a thread (nothing is left running).
-  static Result<std::unique_ptr<ThreadPool>> Create(int32_t threads);
+  // `threads` >= 1, but no more than `cores` (0: those that this process may use), so that asking
+  // for too many costs nothing. Io when the operating system refuses a thread (nothing is left
+  // running).
+  static Result<std::unique_ptr<ThreadPool>> Create(int32_t threads, int32_t cores = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
+  // How many there are, the caller among them.
   int32_t threads() const { return threads_; }
 
   // Calls function(arg, tile, worker) once for every tile in [0, tiles) and returns when all are

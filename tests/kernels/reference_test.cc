@@ -118,6 +118,43 @@ TEST(ScalarReference, DotIsWithinItsSummationBound) {
   }
 }
 
+// The state as a matrix in double: S = decay S, delta = beta (v - S^T k), S += k delta^T, out = S^T
+// q.
+TEST(ScalarReference, DeltaRuleFollowsItsMatrixForm) {
+  Rng rng(47);
+  constexpr int kDim = 24;
+  constexpr int kColumns = 5;
+  constexpr int kTokens = 6;
+  const auto fill = [&rng](std::vector<float>* x) {
+    for (float& v : *x) v = (rng.NextFloat() - 0.5f) * 0.5f;
+  };
+  std::vector<float> state(kDim * kColumns), q(kTokens * kDim), k(q.size());
+  std::vector<float> v(kTokens * kColumns), out(v.size()), decay(kTokens), beta(kTokens);
+  for (std::vector<float>* x : {&state, &q, &k, &v}) fill(x);
+  for (float& d : decay) d = 0.5f + 0.5f * rng.NextFloat();
+  for (float& b : beta) b = rng.NextFloat();
+  std::vector<double> exact(state.begin(), state.end());
+  const kernels::DeltaRuleArgs args = {state.data(), kColumns,   kDim,     kColumns, kTokens,
+                                       q.data(),     k.data(),   v.data(), kColumns, decay.data(),
+                                       beta.data(),  out.data(), kColumns};
+  scalar::delta_rule_f32(&args);
+  for (size_t t = 0; t < kTokens; ++t) {
+    for (double& s : exact) s *= double{decay[t]};
+    for (size_t j = 0; j < kColumns; ++j) {
+      double held = 0;
+      for (size_t i = 0; i < kDim; ++i) held += exact[i * kColumns + j] * double{k[t * kDim + i]};
+      const double delta = double{beta[t]} * (double{v[t * kColumns + j]} - held);
+      double o = 0;
+      for (size_t i = 0; i < kDim; ++i) {
+        exact[i * kColumns + j] += double{k[t * kDim + i]} * delta;
+        o += exact[i * kColumns + j] * double{q[t * kDim + i]};
+      }
+      // All magnitudes are below 1: some 4 * kDim * kTokens roundings of at most kU each.
+      EXPECT_NEAR(out[t * kColumns + j], o, 4 * kDim * kTokens * kU);
+    }
+  }
+}
+
 TEST(ScalarReference, MatmulsAreTheirDots) {
   Rng rng(44);
   constexpr int32_t kRows = 3;

@@ -89,6 +89,23 @@ void Check_axpy_f32(const KernelTable& tier) {
   });
 }
 
+void Check_mul_add_f32(const KernelTable& tier) {
+  Rng rng(34);
+  ForGrid([&](int32_t length, Values kind, bool at_start) {
+    const size_t n = static_cast<size_t>(length);
+    Guarded<float> a(n, at_start);
+    Guarded<float> b(n, at_start);
+    Guarded<float> y(n, at_start);
+    FillWith(a, kind, rng);
+    FillWith(b, Values::kNoise, rng);
+    FillWith(y, Values::kNoise, rng);
+    std::vector<float> want(y.data(), y.data() + n);
+    scalar::mul_add_f32(a.data(), b.data(), length, want.data());
+    tier.mul_add_f32(a.data(), b.data(), length, y.data());
+    ExpectSame(want, y, n, Where(length, kind));
+  });
+}
+
 void Check_dot_f32(const KernelTable& tier) {
   Rng rng(4);
   ForGrid([&](int32_t length, Values kind, bool at_start) {
@@ -240,6 +257,59 @@ void Check_quantize_row_a8(const KernelTable& tier) {
       ASSERT_EQ(want_sums[i], sums[i]) << Where(length, kind) << ", sum " << i;
     }
   });
+}
+
+void Check_delta_rule_f32(const KernelTable& tier) {
+  Rng rng(33);
+  int round = 0;
+  for (const int32_t k_dim : {1, 7, 64, 128}) {
+    for (const int32_t columns : {0, 1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 128}) {
+      for (const int32_t tokens : {1, 3}) {
+        const bool at_start = ++round % 2 == 0;
+        const int64_t stride = columns + round % 3;
+        const size_t state_size =
+            static_cast<size_t>(columns == 0 ? 0 : (k_dim - 1) * stride + columns);
+        const size_t row_size =
+            static_cast<size_t>(columns == 0 ? 0 : (tokens - 1) * stride + columns);
+        const size_t keys = static_cast<size_t>(tokens * k_dim);
+        Guarded<float> state(state_size, at_start);
+        Guarded<float> v(row_size, at_start);
+        Guarded<float> out(row_size, at_start);
+        Guarded<float> q(keys, at_start);
+        Guarded<float> k(keys, at_start);
+        Guarded<float> decay(static_cast<size_t>(tokens), at_start);
+        Guarded<float> beta(static_cast<size_t>(tokens), at_start);
+        for (const Guarded<float>* x : {&state, &v, &out, &q, &k, &decay, &beta}) {
+          for (size_t i = 0; i < x->size(); ++i) (*x)[i] = MakeValue(Values::kNoise, i, rng, 1.0f);
+        }
+        if (round % 5 == 0 && state_size > 0)
+          state[state_size / 2] = MakeValue(Values::kNan, 0, rng);
+        DeltaRuleArgs args = {state.data(), stride,     k_dim,    columns, tokens,
+                              q.data(),     k.data(),   v.data(), stride,  decay.data(),
+                              beta.data(),  out.data(), stride};
+        std::vector<float> want_state(state.data(), state.data() + state_size);
+        std::vector<float> want(out.data(), out.data() + row_size);
+        DeltaRuleArgs reference = args;
+        reference.state = want_state.data();
+        reference.out = want.data();
+        scalar::delta_rule_f32(&reference);
+        // One call a token gives what one call for all gives.
+        args.tokens = 1;
+        for (int32_t t = 0; t < tokens; ++t) {
+          tier.delta_rule_f32(&args);
+          args.q += k_dim;
+          args.k += k_dim;
+          args.v += stride;
+          args.out += stride;
+          ++args.decay;
+          ++args.beta;
+        }
+        const std::string where = std::to_string(k_dim) + " x " + std::to_string(columns);
+        ExpectSame(want, out, row_size, where + ", out");
+        ExpectSame(want_state, state, state_size, where + ", state");
+      }
+    }
+  }
 }
 
 }  // namespace cellm::kernels

@@ -16,8 +16,9 @@
 namespace cellm::platform {
 namespace {
 
+// As many threads as said, whatever the machine has.
 std::unique_ptr<ThreadPool> MakePool(int32_t threads) {
-  auto pool = ThreadPool::Create(threads);
+  auto pool = ThreadPool::Create(threads, threads);
   EXPECT_TRUE(pool.ok()) << pool.status().message();
   return std::move(pool).value();
 }
@@ -86,15 +87,39 @@ TEST(ThreadPool, IdleWorkersSleep) {
   EXPECT_EQ(sum.load(), 240);
 }
 
+// users.md row 90: more threads than cores are not started.
+TEST(ThreadPool, NoMoreThreadsThanCores) {
+  for (const int32_t cores : {1, 2, 3}) {
+    auto pool = ThreadPool::Create(9, cores);
+    ASSERT_TRUE(pool.ok());
+    EXPECT_EQ((*pool)->threads(), cores);
+    std::atomic<int32_t> running{0};
+    std::atomic<int32_t> most{0};
+    for (int round = 0; round < 300; ++round) {
+      (*pool)->For(24, [&](int32_t, int32_t worker) {
+        EXPECT_LT(worker, cores);
+        const int32_t now = running.fetch_add(1) + 1;
+        for (int32_t seen = most.load(); seen < now && !most.compare_exchange_weak(seen, now);) {
+        }
+        running.fetch_sub(1);
+      });
+    }
+    EXPECT_LE(most.load(), cores);
+  }
+  auto pool = ThreadPool::Create(kMaxThreads);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ((*pool)->threads(), UsableCores());
+}
+
 TEST(ThreadPool, RefusedThreadIsAStatusAndLeavesNothingRunning) {
   for (int32_t nth = 1; nth <= 3; ++nth) {
     FailThreadStartForTest(nth);
-    const auto pool = ThreadPool::Create(4);
+    const auto pool = ThreadPool::Create(4, 4);
     ASSERT_FALSE(pool.ok());
     EXPECT_EQ(pool.status().code(), StatusCode::kIo);
   }
   FailThreadStartForTest(0);
-  EXPECT_TRUE(ThreadPool::Create(4).ok());
+  EXPECT_TRUE(ThreadPool::Create(4, 4).ok());
 }
 
 TEST(ThreadPool, RejectsCountsOutOfRange) {

@@ -63,6 +63,18 @@ void axpy_f32(float s, const float* x, int64_t count, float* y) {
   Map2(x, y, count, y, [factor](__m256 a, __m256 b) { return _mm256_fmadd_ps(factor, a, b); });
 }
 
+void mul_add_f32(const float* a, const float* b, int64_t count, float* y) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    _mm256_storeu_ps(y + i, _mm256_fmadd_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i),
+                                            _mm256_loadu_ps(y + i)));
+  }
+  const int64_t left = count - i;
+  if (left == 0) return;
+  StorePart(y + i, left,
+            _mm256_fmadd_ps(LoadPart(a + i, left), LoadPart(b + i, left), LoadPart(y + i, left)));
+}
+
 void f32_to_f16(const float* x, int64_t count, uint16_t* y) {
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   int64_t i = 0;

@@ -9,6 +9,7 @@ namespace cellm::avx512 {
 
 using kernels::AttendArgs;
 using kernels::AttendState;
+using kernels::DeltaRuleArgs;
 using kernels::KernelTable;
 using kernels::KvCodes;
 using kernels::KvPages;

@@ -69,6 +69,20 @@ void axpy_f32(float s, const float* x, int64_t count, float* y) {
   Map2(x, y, count, y, [factor](__m512 a, __m512 b) { return _mm512_fmadd_ps(factor, a, b); });
 }
 
+void mul_add_f32(const float* a, const float* b, int64_t count, float* y) {
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    _mm512_storeu_ps(y + i, _mm512_fmadd_ps(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i),
+                                            _mm512_loadu_ps(y + i)));
+  }
+  if (i == count) return;
+  const __mmask16 mask = LaneMask(count - i);
+  const __m512 sum =
+      _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, a + i), _mm512_maskz_loadu_ps(mask, b + i),
+                      _mm512_maskz_loadu_ps(mask, y + i));
+  _mm512_mask_storeu_ps(y + i, mask, sum);
+}
+
 void f32_to_f16(const float* x, int64_t count, uint16_t* y) {
   int64_t i = 0;
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;

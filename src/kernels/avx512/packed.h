@@ -419,6 +419,7 @@ template <bool kHalves>
 void PrepareTokens(const PackedCall& call, const Panel& panel, int32_t token, int32_t count,
                    PanelTokens& tokens) {
   const int64_t chunks = call.w->chunks;
+  const bool has_min = call.w->has_min != 0;
   const __m512i zero = _mm512_set1_epi32(-call.zero);
   for (int32_t t = 0; t < count; ++t) {
     const int64_t first = (token + t) * chunks + panel.chunk_begin;
@@ -436,6 +437,7 @@ void PrepareTokens(const PackedCall& call, const Panel& panel, int32_t token, in
       const __m512i twice_high = _mm512_add_epi32(twice_low, _mm512_set1_epi32(8));
       _mm512_storeu_si512(tokens.corrections[t], _mm512_mullo_epi32(low, zero));
       _mm512_storeu_si512(tokens.corrections[t] + 16, _mm512_mullo_epi32(high, zero));
+      if (!has_min) continue;
       _mm512_storeu_ps(tokens.scaled_sums[t], _mm512_mul_ps(_mm512_permutexvar_ps(twice_low, scale),
                                                             _mm512_cvtepi32_ps(low)));
       _mm512_storeu_ps(
@@ -448,6 +450,7 @@ void PrepareTokens(const PackedCall& call, const Panel& panel, int32_t token, in
       const __m512i sum = _mm512_add_epi32(_mm512_permutex2var_epi32(low, even, high),
                                            _mm512_permutex2var_epi32(low, odd, high));
       _mm512_storeu_si512(tokens.corrections[t], _mm512_mullo_epi32(sum, zero));
+      if (!has_min) continue;
       _mm512_storeu_ps(tokens.scaled_sums[t], _mm512_mul_ps(scale, _mm512_cvtepi32_ps(sum)));
     }
   }

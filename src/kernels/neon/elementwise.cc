@@ -61,6 +61,14 @@ void axpy_f32(float s, const float* x, int64_t count, float* y) {
   Map2(x, y, count, y, [factor](float32x4_t a, float32x4_t b) { return vfmaq_f32(b, factor, a); });
 }
 
+void mul_add_f32(const float* a, const float* b, int64_t count, float* y) {
+  for (int64_t i = 0; i < count; i += 4) {
+    const int64_t left = count - i;
+    StorePart(y + i, left,
+              vfmaq_f32(LoadPart(y + i, left), LoadPart(a + i, left), LoadPart(b + i, left)));
+  }
+}
+
 void f32_to_f16(const float* x, int64_t count, uint16_t* y) {
   for (int64_t i = 0; i < count; i += 4) {
     StorePart(y + i, count - i, vreinterpret_u16_f16(vcvt_f16_f32(LoadPart(x + i, count - i))));

@@ -10,6 +10,7 @@ namespace cellm::neon {
 
 using kernels::AttendArgs;
 using kernels::AttendState;
+using kernels::DeltaRuleArgs;
 using kernels::KernelTable;
 using kernels::KvCodes;
 using kernels::KvPages;

@@ -33,6 +33,10 @@ void axpy_f32(float s, const float* x, int64_t count, float* y) {
   for (int64_t i = 0; i < count; ++i) y[i] = Fma(s, x[i], y[i]);
 }
 
+void mul_add_f32(const float* a, const float* b, int64_t count, float* y) {
+  for (int64_t i = 0; i < count; ++i) y[i] = Fma(a[i], b[i], y[i]);
+}
+
 void f32_to_f16(const float* x, int64_t count, uint16_t* y) {
   for (int64_t i = 0; i < count; ++i) y[i] = FloatToF16(x[i]);
 }
