@@ -8,8 +8,10 @@
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <climits>
 #include <cmath>
+#include <condition_variable>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -95,6 +97,7 @@ struct Session {
 
 struct Engine {
   std::mutex mutex;
+  std::condition_variable cooled;  // the level or the sessions changed
   cellm_model* model = nullptr;
   cellm_engine* engine = nullptr;
   cellm_sampling sampling = CELLM_SAMPLING_INIT;
@@ -578,6 +581,7 @@ int32_t cellm_session_cancel(cellm_engine_t handle, cellm_session_t session) {
   const Session* s = engine->Find(session);
   if (s == nullptr) return -1;
   engine->sessions.erase(engine->sessions.begin() + (s - engine->sessions.data()));
+  engine->cooled.notify_all();
   return 0;
 }
 
@@ -588,6 +592,7 @@ int32_t cellm_session_suspend(cellm_engine_t handle, cellm_session_t session) {
   Session* s = engine->Find(session);
   if (s == nullptr) return -1;
   s->suspended = true;
+  engine->cooled.notify_all();
   return 0;
 }
 
@@ -626,6 +631,7 @@ int32_t cellm_engine_set_thermal_level(cellm_engine_t handle, uint32_t level) {
   }
   const std::lock_guard lock(engine->mutex);
   engine->thermal_level = level;
+  engine->cooled.notify_all();
   return 0;
 }
 
@@ -658,11 +664,7 @@ int32_t cellm_step_decode(cellm_engine_t handle, cellm_session_t* out_session,
          std::any_of(engine->sessions.begin(), engine->sessions.end(), ready)) {
     const int64_t wait_ns = engine->next_token_ns - NowNs();
     if (wait_ns <= 0) break;
-    lock.unlock();
-    const int64_t nap_ns = std::min<int64_t>(wait_ns, 20'000'000);
-    const timespec nap = {0, static_cast<long>(nap_ns)};
-    nanosleep(&nap, nullptr);
-    lock.lock();
+    engine->cooled.wait_for(lock, std::chrono::nanoseconds(wait_ns));
   }
   // The ring: the first session after the one that was served last, and round again.
   const size_t count = engine->sessions.size();

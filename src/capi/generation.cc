@@ -365,10 +365,6 @@ Result<std::shared_ptr<RequestState>> StartRequest(Serving::Lock& lock,
   request->is_chat = prompt.is_chat;
   request->submit_ns = NowNs();
   CELLM_RETURN_IF_ERROR(PrepareReply(request.get(), ids, prompt.end_ids));
-  if (session->planned_tokens == 0 ||
-      static_cast<size_t>(session->planned_tokens) < ids.size() + 1) {
-    session->planned_tokens = 0;
-  }
   session->planned_tokens =
       std::max(session->planned_tokens, PlannedTokens(*session, ids.size(), request->settings));
   request->prompt_tokens = prompt.ids.size();
