@@ -5,12 +5,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <vector>
 
 #include "cellm/commands.h"
 #include "cellm/common.h"
+#include "cellm/conversation.h"
 #include "cellm/line_editor.h"
-#include "json/json.h"
 
 namespace cellm::tools {
 namespace {
@@ -24,33 +23,17 @@ constexpr const char* kHelp =
     "  /exit           leave (also Ctrl-D)\n"
     "  Ctrl-C stops a reply. A line that ends in a backslash goes on in the next one.\n";
 
-struct Message {
-  std::string role;
-  std::string content;
-};
-
 struct Chat {
   bool interactive = false;
   bool color = false;
-  std::string system;
+  Conversation conversation;
+  std::string path;  // of --session; empty: it is kept nowhere
   std::string template_args;
-  std::vector<Message> messages;
   std::string last_receipt;
   // What the callback needs.
   std::string reply;
   bool broken = false;
 };
-
-std::string MessagesJson(const Chat& chat) {
-  std::string out = "[";
-  const auto add = [&](const std::string& role, const std::string& content) {
-    if (out.size() > 1) out += ", ";
-    out += R"({"role": )" + json::Quote(role) + R"(, "content": )" + json::Quote(content) + "}";
-  };
-  if (!chat.system.empty()) add("system", chat.system);
-  for (const Message& message : chat.messages) add(message.role, message.content);
-  return out + "]";
-}
 
 int32_t OnToken(const cellm_token* token, void* user) {
   Chat& chat = *static_cast<Chat*>(user);
@@ -60,18 +43,23 @@ int32_t OnToken(const cellm_token* token, void* user) {
   return chat.broken ? 1 : 0;
 }
 
+// The conversation into its file, if it has one.
+Status Keep(const Chat& chat) {
+  return chat.path.empty() ? OkStatus() : WriteConversation(chat.conversation, chat.path);
+}
+
 // One reply to the conversation as it stands; appends it. The session stays usable after an error,
 // whose message is returned.
 Status Answer(Chat* chat, cellm_session* session, cellm_request_options options) {
   const CancelOnInterrupt guard;
   options.stop_flag = CancelOnInterrupt::flag();
-  const std::string messages = MessagesJson(*chat);
-  cellm_chat conversation = CELLM_CHAT_INIT;
-  conversation.messages = ToText(messages);
-  conversation.template_args = ToText(chat->template_args);
+  const std::string messages = chat->conversation.MessagesJson();
+  cellm_chat turn = CELLM_CHAT_INIT;
+  turn.messages = ToText(messages);
+  turn.template_args = ToText(chat->template_args);
   cellm_error error = CELLM_ERROR_INIT;
   cellm_request* pointer = nullptr;
-  if (cellm_session_submit_chat(session, &conversation, &options, &pointer, &error) != CELLM_OK) {
+  if (cellm_session_submit_chat(session, &turn, &options, &pointer, &error) != CELLM_OK) {
     return ToStatus(error);
   }
   const RequestHandle request(pointer);
@@ -90,8 +78,8 @@ Status Answer(Chat* chat, cellm_session* session, cellm_request_options options)
     }
   }
   if (status != CELLM_OK) return ToStatus(error);
-  chat->messages.push_back({"assistant", chat->reply});
-  return OkStatus();
+  chat->conversation.messages.push_back({"assistant", chat->reply});
+  return Keep(*chat);
 }
 
 // A command that begins with '/'. False: leave the program. *answer: a reply is wanted.
@@ -103,20 +91,21 @@ bool Obey(const std::string& line, Chat* chat, bool* answer) {
   if (command == "/help") {
     std::fputs(kHelp, stderr);
   } else if (command == "/reset") {
-    chat->messages.clear();
+    chat->conversation.messages.clear();
     std::fprintf(stderr, "(a new conversation)\n");
   } else if (command == "/system") {
-    chat->system = rest;
-    chat->messages.clear();
+    chat->conversation.system = rest;
+    chat->conversation.messages.clear();
     std::fprintf(stderr, "(a new conversation)\n");
   } else if (command == "/stats") {
     std::fprintf(stderr, "%s\n",
                  chat->last_receipt.empty() ? "(no reply yet)" : chat->last_receipt.c_str());
   } else if (command == "/retry") {
-    if (!chat->messages.empty() && chat->messages.back().role == "assistant") {
-      chat->messages.pop_back();
+    if (!chat->conversation.messages.empty() &&
+        chat->conversation.messages.back().role == "assistant") {
+      chat->conversation.messages.pop_back();
     }
-    *answer = !chat->messages.empty();
+    *answer = !chat->conversation.messages.empty();
     if (!*answer) std::fprintf(stderr, "(nothing to answer yet)\n");
   } else {
     std::fprintf(stderr, "(unknown command %s; /help lists them)\n", command.c_str());
@@ -144,14 +133,14 @@ Status Converse(Chat* chat, cellm_session* session, const cellm_request_options&
       answer = false;
       if (!Obey(line, chat, &answer)) break;
     } else {
-      chat->messages.push_back({"user", line});
+      chat->conversation.messages.push_back({"user", line});
     }
     if (!answer) continue;
     last = Answer(chat, session, options);
     if (chat->broken) return IoError("standard output cannot be written");
     if (!last.ok()) {
       // The message is not part of the conversation; a script must not go on as if it were.
-      if (!chat->messages.empty()) chat->messages.pop_back();
+      if (!chat->conversation.messages.empty()) chat->conversation.messages.pop_back();
       if (!chat->interactive) return last;
       (void)Fail(last);
     } else if (show_receipt) {
@@ -167,18 +156,28 @@ Status RunConversation(const Arguments& arguments) {
                          ReadReply(arguments, &sampling->sampling));
   Chat chat;
   CELLM_ASSIGN_OR_RETURN(chat.template_args, ReadTemplateArgs(arguments));
-  chat.system = arguments.Text("system");
+  CELLM_ASSIGN_OR_RETURN(const cellm_session_options session_options, ReadSession(arguments));
+  if (arguments.Has("session")) {
+    chat.path = arguments.Text("session");
+    CELLM_ASSIGN_OR_RETURN(chat.conversation, ReadConversation(chat.path));
+  }
+  Conversation& conversation = chat.conversation;
+  if (arguments.Has("system")) {
+    if (!conversation.messages.empty() && conversation.system != arguments.Text("system")) {
+      return InvalidArgument("--system: the conversation in %s has another system message",
+                             chat.path.c_str());
+    }
+    conversation.system = arguments.Text("system");
+  }
   chat.interactive = isatty(STDIN_FILENO) != 0;
   chat.color = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
 
   CELLM_ASSIGN_OR_RETURN(const LoadedModel loaded, OpenModel(arguments, true));
   CELLM_ASSIGN_OR_RETURN(const EngineHandle engine, OpenEngine(arguments, loaded.model.get()));
   cellm_error error = CELLM_ERROR_INIT;
-  cellm_session* pointer = nullptr;
-  if (cellm_session_open(engine.get(), nullptr, &pointer, &error) != CELLM_OK) {
-    return ToStatus(error);
-  }
-  const SessionHandle session(pointer);
+  CELLM_ASSIGN_OR_RETURN(const SessionHandle session,
+                         OpenSession(engine.get(), session_options, chat.path,
+                                     arguments.Switch("quiet") || !chat.interactive));
   cellm_engine_info info = CELLM_ENGINE_INFO_INIT;
   if (cellm_engine_get_info(engine.get(), &info, &error) != CELLM_OK) return ToStatus(error);
   if (chat.interactive && !arguments.Switch("quiet")) {
@@ -186,7 +185,12 @@ Status RunConversation(const Arguments& arguments) {
                  "%s: context of %u tokens, %d threads, %s kernels. /help lists commands.\n",
                  loaded.path.c_str(), info.context_tokens, info.threads, info.kernels);
   }
-  return Converse(&chat, session.get(), reply->options, arguments.Switch("receipt"));
+  const Status status = Converse(&chat, session.get(), reply->options, arguments.Switch("receipt"));
+  if (chat.path.empty()) return status;
+  // Also after an error, for what there is of it: /reset and the like have no reply of their own.
+  const Status kept = Keep(chat);
+  const Status saved = kept.ok() ? SaveState(session.get(), chat.path) : kept;
+  return status.ok() ? saved : status;
 }
 
 }  // namespace

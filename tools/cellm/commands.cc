@@ -1,6 +1,7 @@
 // The flag tables. Parsing, --help, the manual page and the completions are all made from them.
 #include "cellm/commands.h"
 
+#include "cellm/bench/bench_flags.h"
 #include "tensor/kv_type.h"
 
 namespace cellm::tools {
@@ -93,6 +94,56 @@ constexpr Flag kEngineFlags[] = {
      .help = "Most cache pages.",
      .default_text = "what the budget allows",
      .aliases = "total-blocks"},
+};
+
+// Of engines that several conversations share, or one that comes and goes.
+constexpr Flag kServingFlags[] = {
+    {.name = "policy",
+     .kind = kChoice,
+     .value_name = "deadline|round-robin",
+     .help =
+         "Who computes next: interactive conversations before background ones, which keep their "
+         "share, or everyone in turn.",
+     .default_text = "deadline"},
+    {.name = "step-ms",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Time that a step should take at most: longer prompts are cut. Results do not depend "
+             "on it.",
+     .default_text = "200"},
+    {.name = "past-memory",
+     .kind = kText,
+     .value_name = "SIZE",
+     .help = "Most memory for beginnings that are kept to be used again, where --memory does not "
+             "limit it.",
+     .default_text = "256M"},
+    {.name = "swap",
+     .kind = kFile,
+     .value_name = "FOLDER",
+     .help = "Where conversations wait on disk when --memory is short. Without it they are "
+             "evaluated again.",
+     .default_text = "nowhere"},
+    {.name = "swap-size",
+     .kind = kText,
+     .value_name = "SIZE",
+     .help = "Most bytes there.",
+     .default_text = "four times --memory, at least 1G"},
+    {.name = "private-sessions",
+     .help = "Nothing that one conversation evaluated is used by another."},
+};
+
+constexpr Flag kSessionFlags[] = {
+    {.name = "overflow",
+     .kind = kChoice,
+     .value_name = "stop|error|shift|slide",
+     .help = "When the context is full: end the reply, fail, or forget. shift forgets the earlier "
+             "half behind the beginning that --keep names, slide of everything.",
+     .default_text = "stop"},
+    {.name = "keep",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Tokens at the beginning that --overflow shift never forgets.",
+     .default_text = "the first prompt, at most half of the context"},
 };
 
 constexpr Flag kSamplingFlags[] = {
@@ -247,9 +298,9 @@ constexpr Flag kInferOutputFlags[] = {
 };
 
 constexpr FlagGroup kInferGroups[] = {
-    {"prompt", kInferFlags},       {"model", kModelFlags},       {"chat", kTemplateFlags},
-    {"reply", kReplyFlags},        {"sampling", kSamplingFlags}, {"engine", kEngineFlags},
-    {"output", kInferOutputFlags},
+    {"prompt", kInferFlags},         {"model", kModelFlags},        {"chat", kTemplateFlags},
+    {"reply", kReplyFlags},          {"sampling", kSamplingFlags},  {"engine", kEngineFlags},
+    {"full context", kSessionFlags}, {"output", kInferOutputFlags},
 };
 
 constexpr Flag kChatOutputFlags[] = {
@@ -257,9 +308,19 @@ constexpr Flag kChatOutputFlags[] = {
     {.name = "quiet", .kind = kSwitch, .help = "No greeting.", .short_name = 'q'},
 };
 
+constexpr Flag kChatFlags[] = {
+    {.name = "session",
+     .kind = kFile,
+     .value_name = "FILE",
+     .help = "Go on with the conversation of FILE, and keep it there after every reply. What the "
+             "model remembers of it is written to FILE.state at the end, so that the next time "
+             "nothing is evaluated again."},
+};
+
 constexpr FlagGroup kChatGroups[] = {
-    {"model", kModelFlags},       {"chat", kTemplateFlags}, {"reply", kReplyFlags},
-    {"sampling", kSamplingFlags}, {"engine", kEngineFlags}, {"output", kChatOutputFlags},
+    {"conversation", kChatFlags},    {"model", kModelFlags},       {"chat", kTemplateFlags},
+    {"reply", kReplyFlags},          {"sampling", kSamplingFlags}, {"engine", kEngineFlags},
+    {"full context", kSessionFlags}, {"memory", kServingFlags},    {"output", kChatOutputFlags},
 };
 
 constexpr Flag kConvertFlags[] = {
@@ -560,126 +621,11 @@ constexpr FlagGroup kCommitGroups[] = {{"options", kCommitFlags},
                                        {"sampling", kSamplingFlags},
                                        {"engine", kEngineFlags}};
 
-constexpr Flag kBenchFlags[] = {
-    {.name = "synthetic",
-     .kind = kText,
-     .value_name = "NAME",
-     .help = "Random weights at the shape of smollm2-135m, smollm2-360m, qwen2.5-0.5b, qwen3-0.6b, "
-             "qwen3.5-0.8b, llama-3.2-1b, gemma-3-1b, lfm2-350m, bitnet-2b or mobilemoe-1.3b, "
-             "instead of a model."},
-    {.name = "format",
-     .kind = kText,
-     .value_name = "FORMAT",
-     .help = "Of the synthetic weights: f32, f16, bf16 or a scheme of convert --quantize, then "
-             "perhaps a slash and another for the embedding, such as i4:32/i8.",
-     .default_text = "i8"},
-    {.name = "gguf",
-     .kind = kText,
-     .value_name = "TYPE",
-     .help = "Write the synthetic weights as GGUF: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, "
-             "q2_k, q3_k, q4_k, q5_k, q6_k or q4_k_m."},
-    {.name = "layers",
-     .kind = kInteger,
-     .value_name = "N",
-     .help = "Other than the shape's own, for quick trials."},
-    {.name = "vocabulary",
-     .kind = kInteger,
-     .value_name = "N",
-     .help = "Other than the shape's own, a multiple of 16 from 1024 on."},
-    {.name = "cache-dir",
-     .kind = kFile,
-     .value_name = "FOLDER",
-     .help = "Where synthetic files are kept.",
-     .default_text = "$XDG_CACHE_HOME/cellm, else ~/.cache/cellm"},
-    {.name = "write-only",
-     .help = "Write the synthetic files, print their paths and measure nothing."},
-    {.name = "tests",
-     .kind = kText,
-     .value_name = "LIST",
-     .help = "Of prefill, decode, batch, long, load, first-token, encode and memory.",
-     .default_text = "all but long"},
-    {.name = "prefill",
-     .kind = kInteger,
-     .value_name = "N",
-     .help = "Tokens of the prefill test.",
-     .default_text = "512"},
-    {.name = "decode",
-     .kind = kInteger,
-     .value_name = "N",
-     .help = "Tokens that decode tests produce.",
-     .default_text = "64"},
-    {.name = "depths",
-     .kind = kText,
-     .value_name = "LIST",
-     .help = "Tokens that lie before those of the decode test.",
-     .default_text = "0"},
-    {.name = "batches",
-     .kind = kText,
-     .value_name = "LIST",
-     .help = "Sequences that decode together in the batch test.",
-     .default_text = "1,2,4,8"},
-    {.name = "batch-depth",
-     .kind = kInteger,
-     .value_name = "N",
-     .help = "Tokens that lie before those of the batch test, in each sequence.",
-     .default_text = "64"},
-    {.name = "long",
-     .kind = kInteger,
-     .value_name = "N",
-     .help = "Tokens of the long test.",
-     .default_text = "8192"},
-    {.name = "prompt",
-     .kind = kInteger,
-     .value_name = "N",
-     .help = "Prompt of the first-token test, in tokens.",
-     .default_text = "1024"},
-    {.name = "reply",
-     .kind = kInteger,
-     .value_name = "N",
-     .help = "Reply of the first-token test, in tokens.",
-     .default_text = "256"},
-    {.name = "text",
-     .kind = kFile,
-     .value_name = "FILE|-",
-     .help = "Text to take prompts from and to encode, instead of prose of our own."},
-    {.name = "repeats",
-     .kind = kInteger,
-     .value_name = "N",
-     .help = "Times that each figure is taken; the median is shown.",
-     .default_text = "5"},
-    {.name = "warmup",
-     .kind = kInteger,
-     .value_name = "N",
-     .help = "Times before that which do not count.",
-     .default_text = "1"},
-    {.name = "seconds",
-     .kind = kNumber,
-     .value_name = "F",
-     .help = "A figure that takes longer gets fewer repeats.",
-     .default_text = "30"},
-    {.name = "ceilings",
-     .help = "Measure the machine's limits first, to hold figures against.",
-     .default_text = "on"},
-    {.name = "matrix",
-     .help = "Measure every format with every thread count; formats are a list then."},
-    {.name = "thread-list",
-     .kind = kText,
-     .value_name = "LIST",
-     .help = "Thread counts of --matrix.",
-     .default_text = "1 and the cores that this process may use"},
-    {.name = "json",
-     .kind = kFile,
-     .value_name = "FILE",
-     .help = "Write the figures as JSON; - for stdout, without the table then."},
-    {.name = "csv",
-     .kind = kFile,
-     .value_name = "FILE",
-     .help = "Write the figures as CSV; - for stdout, without the table then."},
-    {.name = "quiet", .help = "Say nothing on stderr.", .short_name = 'q'},
-};
-
-constexpr FlagGroup kBenchGroups[] = {
-    {"options", kBenchFlags}, {"model", kModelFlags}, {"engine", kEngineFlags}};
+constexpr FlagGroup kBenchGroups[] = {{"options", kBenchFlags},
+                                      {"serving", kBenchServeFlags},
+                                      {"model", kModelFlags},
+                                      {"engine", kEngineFlags},
+                                      {"many conversations", kServingFlags}};
 
 constexpr Flag kHelpFlags[] = {
     {.name = "man", .kind = kSwitch, .help = "Print the manual page, for 'man -l -'."},
@@ -698,8 +644,9 @@ constexpr Command kCommands[] = {
     {"chat", "talk with a model", "",
      "A conversation in the terminal. Ctrl-C stops a reply, not the program; /help lists what else "
      "can be typed; Ctrl-D or /exit ends. Without a terminal, each line of stdin is a message.",
-     "cellm chat\ncellm chat --system \"Answer in one sentence.\" --temperature 0", kChatGroups,
-     RunChat},
+     "cellm chat\ncellm chat --system \"Answer in one sentence.\" --temperature 0\n"
+     "cellm chat --session notes.json --overflow shift",
+     kChatGroups, RunChat},
     {"convert", "make a .cellm file of a checkpoint", "[SOURCE [FILE]]",
      "Reads a Hugging Face folder or a model file and writes one .cellm file that holds "
      "everything: "

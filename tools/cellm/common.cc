@@ -327,6 +327,34 @@ Result<EngineHandle> OpenEngine(const Arguments& arguments, cellm_model* model,
   });
 }
 
+namespace {
+
+// A size from a flag: 0 when not given. InvalidArgument for one of 0 bytes.
+Result<uint64_t> ReadSize(const Arguments& arguments, const char* name) {
+  if (!arguments.Has(name)) return uint64_t{0};
+  CELLM_ASSIGN_OR_RETURN(const uint64_t bytes, ParseSize(name, arguments.Text(name)));
+  if (bytes == 0) return InvalidArgument("--%s is 0; it must be 1 byte or more", name);
+  return bytes;
+}
+
+// The flags of engines for many conversations. The swap folder's name goes into `swap`, which must
+// outlive the use of `options`.
+Status ReadServing(const Arguments& arguments, cellm_engine_options* options, std::string* swap) {
+  if (arguments.Text("policy") == "round-robin") options->policy = CELLM_POLICY_ROUND_ROBIN;
+  CELLM_ASSIGN_OR_RETURN(options->step_ms, ReadCount(arguments, "step-ms", 1));
+  CELLM_ASSIGN_OR_RETURN(options->past_bytes, ReadSize(arguments, "past-memory"));
+  CELLM_ASSIGN_OR_RETURN(options->swap_bytes, ReadSize(arguments, "swap-size"));
+  if (options->swap_bytes > 0 && !arguments.Has("swap")) {
+    return InvalidArgument("--swap-size needs --swap FOLDER");
+  }
+  *swap = arguments.Text("swap");
+  options->swap_folder = ToText(*swap);
+  if (arguments.Switch("private-sessions")) options->flags |= CELLM_ENGINE_PRIVATE_SESSIONS;
+  return OkStatus();
+}
+
+}  // namespace
+
 Result<EngineHandle> OpenEngineWith(const Arguments& arguments, cellm_model* model,
                                     const std::function<void(cellm_engine_options*)>& adjust) {
   cellm_engine_options options = CELLM_ENGINE_OPTIONS_INIT;
@@ -352,11 +380,29 @@ Result<EngineHandle> OpenEngineWith(const Arguments& arguments, cellm_model* mod
     return InvalidArgument("--kernels: the name is empty");
   }
   options.kernels = ToText(kernels);
+  std::string swap;
+  if (arguments.Knows("policy")) {
+    CELLM_RETURN_IF_ERROR(ReadServing(arguments, &options, &swap));
+  }
   adjust(&options);
   cellm_error error = CELLM_ERROR_INIT;
   cellm_engine* engine = nullptr;
   if (cellm_engine_open(model, &options, &engine, &error) != CELLM_OK) return ToStatus(error);
   return EngineHandle(engine);
+}
+
+Result<cellm_session_options> ReadSession(const Arguments& arguments) {
+  cellm_session_options options = CELLM_SESSION_OPTIONS_INIT;
+  const std::string overflow = arguments.Text("overflow", "stop");
+  options.overflow = overflow == "error"   ? CELLM_OVERFLOW_ERROR
+                     : overflow == "shift" ? CELLM_OVERFLOW_SHIFT
+                     : overflow == "slide" ? CELLM_OVERFLOW_SLIDE
+                                           : CELLM_OVERFLOW_STOP;
+  CELLM_ASSIGN_OR_RETURN(options.keep_tokens, ReadCount(arguments, "keep", 1));
+  if (options.keep_tokens > 0 && options.overflow != CELLM_OVERFLOW_SHIFT) {
+    return InvalidArgument("--keep needs --overflow shift");
+  }
+  return options;
 }
 
 // Any 64 bits: what a receipt reports must replay, and a negative seed wraps.
@@ -486,6 +532,9 @@ std::string ReceiptLine(const cellm_receipt& receipt) {
   if (receipt.generated_tokens > 1) {
     line += StrFormat("; %.1f tokens/s", receipt.decode_tokens_per_second);
   }
+  if (receipt.forgotten_tokens > 0) {
+    line += StrFormat("; %" PRIu64 " tokens forgotten", receipt.forgotten_tokens);
+  }
   return line + StrFormat("; peak memory %.1f MB; seed %" PRIu64 "; %s",
                           static_cast<double>(receipt.memory.peak) / 1e6, receipt.seed,
                           cellm_finish_name(receipt.finish));
@@ -510,6 +559,9 @@ std::string ReceiptJson(const cellm_receipt& receipt) {
       .Add("decode_ms", static_cast<double>(receipt.decode_ns) / 1e6)
       .Add("prompt_tokens_per_second", receipt.prompt_tokens_per_second)
       .Add("decode_tokens_per_second", receipt.decode_tokens_per_second)
+      .Add("queue_ms", static_cast<double>(receipt.queue_ns) / 1e6)
+      .Add("preemptions", receipt.preemptions)
+      .Add("forgotten_tokens", receipt.forgotten_tokens)
       .AddRaw("memory_bytes", memory.Finish());
   return object.Finish();
 }

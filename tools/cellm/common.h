@@ -112,6 +112,9 @@ Result<EngineHandle> OpenEngine(const Arguments& arguments, cellm_model* model,
 Result<EngineHandle> OpenEngineWith(const Arguments& arguments, cellm_model* model,
                                     const std::function<void(cellm_engine_options*)>& adjust);
 
+// --overflow and --keep. InvalidArgument.
+Result<cellm_session_options> ReadSession(const Arguments& arguments);
+
 // Sampling flags, checked here so that a bad value is reported before a model is read.
 struct SamplingFlags {
   std::vector<cellm_logit_bias> bias;

@@ -207,6 +207,10 @@ Result<Arguments> Arguments::Parse(const Command& command,
 
 bool Arguments::Has(std::string_view name) const { return values_.find(name) != values_.end(); }
 
+bool Arguments::Knows(std::string_view name) const {
+  return FindByName(*command_, name) != nullptr;
+}
+
 const std::vector<std::string>& Arguments::All(std::string_view name) const {
   static const std::vector<std::string> none;
   CELLM_DCHECK(FindByName(*command_, name) != nullptr, "a flag that is not in the table");

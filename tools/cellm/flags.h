@@ -70,7 +70,9 @@ class Arguments {
   // value-less flag with a value, a flag given twice that is not repeatable.
   static Result<Arguments> Parse(const Command& command, std::span<const std::string_view> words);
 
-  bool Has(std::string_view name) const;
+  bool Has(std::string_view name) const;  // it was given
+  // The command takes it. What several commands share is read only where it can be given.
+  bool Knows(std::string_view name) const;
   bool Switch(std::string_view name, bool otherwise = false) const;
   std::string Text(std::string_view name, std::string_view otherwise = {}) const;
   int64_t Integer(std::string_view name, int64_t otherwise = 0) const;

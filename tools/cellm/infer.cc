@@ -172,6 +172,8 @@ Status Infer(const Arguments& arguments, int* exit_code) {
   CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<ReplyFlags> reply_flags,
                          ReadReply(arguments, &sampling->sampling));
   CELLM_RETURN_IF_ERROR(ReadTemplateArgs(arguments).status());
+  CELLM_ASSIGN_OR_RETURN(cellm_session_options session_options, ReadSession(arguments));
+  session_options.flags = CELLM_SESSION_PLAN_FIRST_REQUEST;
   CELLM_ASSIGN_OR_RETURN(const Prompt prompt, ReadPrompt(arguments));
   cellm_request_options& options = reply_flags->options;
   if (arguments.Switch("parse-special")) options.flags |= CELLM_REQUEST_PARSE_SPECIAL;
@@ -192,8 +194,6 @@ Status Infer(const Arguments& arguments, int* exit_code) {
   CELLM_ASSIGN_OR_RETURN(const LoadedModel loaded, OpenModel(arguments, true));
   CELLM_ASSIGN_OR_RETURN(const EngineHandle engine, OpenEngine(arguments, loaded.model.get()));
   cellm_error error = CELLM_ERROR_INIT;
-  cellm_session_options session_options = CELLM_SESSION_OPTIONS_INIT;
-  session_options.flags = CELLM_SESSION_PLAN_FIRST_REQUEST;
   cellm_session* session_pointer = nullptr;
   if (cellm_session_open(engine.get(), &session_options, &session_pointer, &error) != CELLM_OK) {
     return ToStatus(error);

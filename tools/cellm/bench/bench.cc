@@ -5,11 +5,15 @@
 #include <cinttypes>
 #include <cstdlib>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "cellm/bench/bench_flags.h"
 #include "cellm/bench/bench_measure.h"
 #include "cellm/bench/bench_report.h"
+#include "cellm/bench/bench_serve.h"
 #include "cellm/bench/synthetic_model.h"
 #include "cellm/commands.h"
 #include "cellm/common.h"
@@ -47,6 +51,30 @@ Result<std::vector<int64_t>> ReadCounts(const Arguments& arguments, const char* 
   return counts;
 }
 
+struct NamedTest {
+  const char* name;
+  bool* on;
+};
+
+// Switches on what the flag lists, and nothing else. InvalidArgument.
+Status ChooseTests(const Arguments& arguments, const char* flag, std::span<const NamedTest> tests) {
+  std::string names;
+  for (const NamedTest& test : tests) {
+    *test.on = false;
+    names += names.empty() ? "" : ", ";
+    names += test.name;
+  }
+  for (const std::string& word : SplitWords(arguments.Text(flag))) {
+    const auto found = std::find_if(tests.begin(), tests.end(),
+                                    [&word](const NamedTest& test) { return word == test.name; });
+    if (found == tests.end()) {
+      return InvalidArgument("--%s: '%s' is not one of %s", flag, word.c_str(), names.c_str());
+    }
+    *found->on = true;
+  }
+  return OkStatus();
+}
+
 Result<BenchPlan> ReadPlan(const Arguments& arguments) {
   BenchPlan plan;
   plan.quiet = arguments.Switch("quiet");
@@ -75,25 +103,11 @@ Result<BenchPlan> ReadPlan(const Arguments& arguments) {
   CELLM_ASSIGN_OR_RETURN(plan.depths, ReadCounts(arguments, "depths", plan.depths, 0));
   CELLM_ASSIGN_OR_RETURN(plan.batches, ReadCounts(arguments, "batches", plan.batches, 1));
   if (arguments.Has("tests")) {
-    const struct {
-      const char* name;
-      bool* on;
-    } tests[] = {{"prefill", &plan.prefill}, {"decode", &plan.decode},
-                 {"batch", &plan.batch},     {"long", &plan.long_context},
-                 {"load", &plan.load},       {"first-token", &plan.first_token},
-                 {"encode", &plan.encode},   {"memory", &plan.memory}};
-    for (const auto& test : tests) *test.on = false;
-    for (const std::string& word : SplitWords(arguments.Text("tests"))) {
-      const auto* found = std::find_if(std::begin(tests), std::end(tests),
-                                       [&word](const auto& test) { return word == test.name; });
-      if (found == std::end(tests)) {
-        return InvalidArgument(
-            "--tests: '%s' is not one of prefill, decode, batch, long, load, first-token, encode, "
-            "memory",
-            word.c_str());
-      }
-      *found->on = true;
-    }
+    const NamedTest tests[] = {{"prefill", &plan.prefill}, {"decode", &plan.decode},
+                               {"batch", &plan.batch},     {"long", &plan.long_context},
+                               {"load", &plan.load},       {"first-token", &plan.first_token},
+                               {"encode", &plan.encode},   {"memory", &plan.memory}};
+    CELLM_RETURN_IF_ERROR(ChooseTests(arguments, "tests", tests));
   }
   return plan;
 }
@@ -105,6 +119,37 @@ std::string CacheFolder(const Arguments& arguments) {
   const char* const home = std::getenv("HOME");
   return home != nullptr && *home == '/' ? platform::JoinPath(home, ".cache/cellm")
                                          : ".cellm-cache";
+}
+
+Result<ServePlan> ReadServePlan(const Arguments& arguments, const BenchPlan& bench) {
+  ServePlan plan;
+  plan.bench = bench;
+  const struct {
+    const char* name;
+    int64_t* value;
+    int64_t least;
+  } numbers[] = {{"background", &plan.background, 1},
+                 {"system-tokens", &plan.system_tokens, 1},
+                 {"context-tokens", &plan.context_tokens, 1},
+                 {"turn-tokens", &plan.turn_tokens, 64}};
+  for (const auto& number : numbers) {
+    *number.value = arguments.Integer(number.name, *number.value);
+    if (*number.value < number.least || *number.value > (1 << 20)) {
+      return InvalidArgument("--%s is %" PRId64 "; it must be %" PRId64 " or more", number.name,
+                             *number.value, number.least);
+    }
+  }
+  CELLM_ASSIGN_OR_RETURN(plan.sessions, ReadCounts(arguments, "sessions", plan.sessions, 1));
+  if (arguments.Text("class") == "background") plan.throughput_class = CELLM_CLASS_BACKGROUND;
+  if (!arguments.Has("serve-tests")) return plan;
+  const NamedTest tests[] = {{"latency", &plan.latency},
+                             {"throughput", &plan.throughput},
+                             {"first-token", &plan.first_token},
+                             {"resume", &plan.resume},
+                             {"turns", &plan.turns},
+                             {"memory", &plan.memory}};
+  CELLM_RETURN_IF_ERROR(ChooseTests(arguments, "serve-tests", tests));
+  return plan;
 }
 
 // The folder and those above it. Io.
@@ -154,7 +199,8 @@ Result<std::vector<Subject>> FindSubjects(const Arguments& arguments) {
   std::vector<Subject> subjects;
   if (!arguments.Has("synthetic")) {
     for (const char* flag : {"format", "gguf", "cache-dir", "write-only", "layers", "vocabulary"}) {
-      if (arguments.Has(flag)) return InvalidArgument("--%s needs --synthetic", flag);
+      const bool used = flag == std::string_view("cache-dir") && arguments.Switch("serve");
+      if (arguments.Has(flag) && !used) return InvalidArgument("--%s needs --synthetic", flag);
     }
     CELLM_ASSIGN_OR_RETURN(const std::string path, FindModelPath(arguments.Text("model")));
     subjects.push_back({platform::BaseName(path), "file", path});
@@ -201,6 +247,12 @@ Result<std::vector<Subject>> FindSubjects(const Arguments& arguments) {
 struct Setting {
   int threads = 0;  // 0: as the flags say
   BenchPlan plan;
+  std::optional<ServePlan> serve;  // of --serve
+
+  int64_t ContextNeeded() const { return serve ? serve->ContextNeeded() : plan.ContextNeeded(); }
+  int64_t SequencesNeeded() const {
+    return serve ? serve->SequencesNeeded() : plan.SequencesNeeded();
+  }
 };
 
 class FileOpener final : public Opener {
@@ -214,19 +266,24 @@ class FileOpener final : public Opener {
     cellm_model_info info = CELLM_MODEL_INFO_INIT;
     cellm_error error = CELLM_ERROR_INIT;
     if (cellm_model_get_info(model->get(), &info, &error) != CELLM_OK) return ToStatus(error);
-    const int64_t needed = setting_.plan.ContextNeeded();
+    const int64_t needed = setting_.ContextNeeded();
     if (info.max_context > 0 && needed > info.max_context) {
       return InvalidArgument("%s was made for %d tokens, the measurements need %" PRId64
-                             "; give smaller --depths, --long, --prompt",
-                             subject_.path.c_str(), info.max_context, needed);
+                             "; give smaller %s",
+                             subject_.path.c_str(), info.max_context, needed,
+                             setting_.serve ? "--context-tokens, --system-tokens, --turn-tokens"
+                                            : "--depths, --long, --prompt");
     }
-    const int64_t sequences = setting_.plan.SequencesNeeded();
+    const int64_t sequences = setting_.SequencesNeeded();
     Result<EngineHandle> opened =
         OpenEngineWith(arguments_, model->get(), [&](cellm_engine_options* options) {
           if (setting_.threads > 0) options->threads = setting_.threads;
           if (options->context_tokens == 0) options->context_tokens = static_cast<uint32_t>(needed);
           options->max_sessions = static_cast<uint32_t>(sequences) + 1;
           options->logit_rows = static_cast<uint32_t>(sequences);
+          if (setting_.serve && options->swap_folder.bytes == 0) {
+            options->swap_folder = ToText(setting_.serve->folder);
+          }
         });
     if (!opened.ok()) return opened.status();
     *engine = std::move(opened).value();
@@ -246,7 +303,8 @@ Result<BenchRun> MeasureOne(const Arguments& arguments, const Subject& subject,
   run.format = subject.format;
   run.kv = arguments.Text("kv", "f16");
   FileOpener opener(arguments, subject, setting);
-  if (setting.plan.load) CELLM_RETURN_IF_ERROR(MeasureLoad(setting.plan, &opener, &run));
+  if (setting.plan.load && !setting.serve)
+    CELLM_RETURN_IF_ERROR(MeasureLoad(setting.plan, &opener, &run));
   ModelHandle model;
   EngineHandle engine;
   CELLM_RETURN_IF_ERROR(opener.Open(&model, &engine));
@@ -266,7 +324,13 @@ Result<BenchRun> MeasureOne(const Arguments& arguments, const Subject& subject,
   if (::stat(subject.path.c_str(), &file) == 0) {
     run.file_bytes = static_cast<uint64_t>(file.st_size);
   }
-  CELLM_RETURN_IF_ERROR(MeasureEngine(setting.plan, ceilings, model.get(), engine.get(), &run));
+  if (setting.serve) {
+    engine.reset();
+    model.reset();
+    CELLM_RETURN_IF_ERROR(MeasureServe(*setting.serve, &opener, &run));
+  } else {
+    CELLM_RETURN_IF_ERROR(MeasureEngine(setting.plan, ceilings, model.get(), engine.get(), &run));
+  }
   return run;
 }
 
@@ -284,6 +348,15 @@ Status WriteOut(const std::string& path, const std::string& text) {
 Status Run(const Arguments& arguments) {
   Setting setting;
   CELLM_ASSIGN_OR_RETURN(setting.plan, ReadPlan(arguments));
+  const bool serves = arguments.Switch("serve");
+  for (const Flag& flag : kBenchServeFlags) {
+    if (arguments.Has(flag.name) && !serves) {
+      return InvalidArgument("--%s needs --serve", std::string(flag.name).c_str());
+    }
+  }
+  if (serves) {
+    CELLM_ASSIGN_OR_RETURN(setting.serve, ReadServePlan(arguments, setting.plan));
+  }
   std::vector<int64_t> threads = {0};
   if (arguments.Has("thread-list")) {
     if (!arguments.Switch("matrix")) return InvalidArgument("--thread-list needs --matrix");
@@ -299,6 +372,10 @@ Status Run(const Arguments& arguments) {
   if (arguments.Switch("write-only")) {
     for (const Subject& subject : subjects) Print(subject.path + "\n");
     return OkStatus();
+  }
+  if (setting.serve) {
+    setting.serve->folder = CacheFolder(arguments);
+    CELLM_RETURN_IF_ERROR(MakeFolders(setting.serve->folder));
   }
   const bool json_to_stdout = arguments.Text("json") == "-";
   const bool csv_to_stdout = arguments.Text("csv") == "-";
@@ -317,6 +394,7 @@ Status Run(const Arguments& arguments) {
       if (table) {
         Print("\n");
         Print(BenchTable(run));
+        if (setting.serve && setting.serve->memory) Print(MemoryTable(run));
       }
       runs.push_back(std::move(run));
     }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/rng.h"
 #include "cellm/bench/bench_text.h"
 #include "cellm/cellm_experimental.h"
 #include "platform/clock.h"
@@ -90,30 +89,13 @@ class Bench {
          StrFormat("%s %s: %s", run_->model.c_str(), run_->format.c_str(), what.c_str()));
   }
 
-  // Ids of prose; drawn where the model has no tokenizer.
   Status MakeIds() {
     cellm_model_info info = CELLM_MODEL_INFO_INIT;
     cellm_error error = CELLM_ERROR_INIT;
     CELLM_RETURN_IF_ERROR(Check(cellm_model_get_info(model_, &info, &error), error));
-    const size_t needed =
-        static_cast<size_t>(plan_.ContextNeeded() + kShift * plan_.SequencesNeeded()) + 1;
     encodes_ = info.tokenizer_size > 0;
-    if (encodes_) {
-      // No token of prose is longer than sixteen bytes on average.
-      const std::string text = plan_.text.empty() ? BenchText(16 * needed) : plan_.text;
-      ids_.resize(text.size());
-      size_t count = 0;
-      CELLM_RETURN_IF_ERROR(Check(cellm_model_tokenize(model_, text.data(), text.size(), 0,
-                                                       ids_.data(), ids_.size(), &count, &error),
-                                  error));
-      ids_.resize(count);
-      // A tokenizer may know more ids than the model has rows.
-      std::erase_if(ids_, [&](int32_t id) { return id >= info.vocabulary; });
-    }
-    Rng rng(7);
-    while (ids_.size() < needed) {
-      ids_.push_back(static_cast<int32_t>(rng.NextBelow(static_cast<uint64_t>(info.vocabulary))));
-    }
+    const int64_t needed = plan_.ContextNeeded() + kShift * plan_.SequencesNeeded() + 1;
+    CELLM_ASSIGN_OR_RETURN(ids_, BenchIds(model_, plan_.text, needed));
     return OkStatus();
   }
 

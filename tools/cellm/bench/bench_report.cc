@@ -36,6 +36,7 @@ Statistics Summarise(std::vector<double> values) {
   s.most = values.back();
   s.p10 = rank(0.10);
   s.p90 = rank(0.90);
+  s.p95 = rank(0.95);
   s.p99 = rank(0.99);
   return s;
 }
@@ -56,6 +57,7 @@ JsonObject& AddStatistics(const Statistics& s, JsonObject* object) {
       .Add("max", s.most)
       .Add("p10", s.p10)
       .Add("p90", s.p90)
+      .Add("p95", s.p95)
       .Add("p99", s.p99)
       .Add("repeats", static_cast<uint64_t>(s.count));
 }
@@ -89,10 +91,10 @@ std::string BenchTable(const BenchRun& run) {
                 run.model.c_str(), run.format.c_str(), run.threads, run.threads == 1 ? "" : "s",
                 run.kernels.c_str(), run.weights.c_str(), Mega(run.weight_bytes),
                 static_cast<double>(run.parameters) / 1e6, run.kv.c_str());
-  out += StrFormat("  %-40s %10s %-9s %7s %8s %8s %s\n", "", "median", "", "spread", "p10", "p90",
+  out += StrFormat("  %-50s %10s %-9s %7s %8s %8s %s\n", "", "median", "", "spread", "p10", "p90",
                    "of the ceiling");
   for (const Measured& row : run.rows) {
-    out += StrFormat("  %-40s %10.4g %-9s %6.0f%% %8.4g %8.4g %s", row.detail.c_str(),
+    out += StrFormat("  %-50s %10.4g %-9s %6.0f%% %8.4g %8.4g %s", row.detail.c_str(),
                      row.value.median, row.unit.c_str(), 100 * row.value.Spread(), row.value.p10,
                      row.value.p90, Share(row).c_str());
     while (out.back() == ' ') out.pop_back();
@@ -100,6 +102,53 @@ std::string BenchTable(const BenchRun& run) {
   }
   return out;
 }
+
+std::string MemoryTable(const BenchRun& run) {
+  if (run.samples.empty()) return "";
+  std::string out =
+      StrFormat("  %-14s %8s %9s %9s %11s %9s %9s %9s %9s\n", "memory, MB", "seconds", "weights",
+                "cache", "activations", "others", "all", "for reuse", "on disk");
+  for (size_t begin = 0; begin < run.samples.size();) {
+    size_t end = begin;
+    while (end < run.samples.size() && run.samples[end].phase == run.samples[begin].phase) ++end;
+    // Evenly spread, the last one always.
+    const size_t shown = std::min<size_t>(5, end - begin);
+    for (size_t i = 1; i <= shown; ++i) {
+      const MemorySample& s = run.samples[begin + (end - begin) * i / shown - 1];
+      const cellm_memory& m = s.memory;
+      out += StrFormat("  %-14s %8.2f %9.1f %9.1f %11.1f %9.1f %9.1f %9.1f %9.1f\n",
+                       s.phase.c_str(), s.seconds, Mega(m.weights), Mega(m.cache),
+                       Mega(m.activations), Mega(m.tokenizer + m.other), Mega(m.used),
+                       Mega(s.past_bytes), Mega(s.swapped_bytes));
+    }
+    begin = end;
+  }
+  return out;
+}
+
+namespace {
+
+std::string SamplesJson(const std::vector<MemorySample>& samples) {
+  std::string list;
+  for (const MemorySample& s : samples) {
+    JsonObject object;
+    object.Add("test", s.phase)
+        .Add("seconds", s.seconds)
+        .Add("weights", s.memory.weights)
+        .Add("cache", s.memory.cache)
+        .Add("activations", s.memory.activations)
+        .Add("tokenizer", s.memory.tokenizer)
+        .Add("other", s.memory.other)
+        .Add("used", s.memory.used)
+        .Add("past_bytes", s.past_bytes)
+        .Add("swapped_bytes", s.swapped_bytes);
+    if (!list.empty()) list += ", ";
+    list += object.Finish();
+  }
+  return "[" + list + "]";
+}
+
+}  // namespace
 
 std::string BenchJson(const Ceilings& c, const std::vector<BenchRun>& runs) {
   JsonObject ceilings;
@@ -137,19 +186,20 @@ std::string BenchJson(const Ceilings& c, const std::vector<BenchRun>& runs) {
         .Add("file_bytes", run.file_bytes)
         .Add("weight_bytes", run.weight_bytes)
         .Add("parameters", run.parameters)
-        .AddRaw("results", StrFormat("[%s]", rows.c_str()));
+        .AddRaw("results", "[" + rows + "]");
+    if (!run.samples.empty()) object.AddRaw("memory_over_time", SamplesJson(run.samples));
     if (!list.empty()) list += ", ";
     list += object.Finish();
   }
   JsonObject out;
-  out.AddRaw("machine", ceilings.Finish()).AddRaw("runs", StrFormat("[%s]", list.c_str()));
+  out.AddRaw("machine", ceilings.Finish()).AddRaw("runs", "[" + list + "]");
   return out.Finish() + "\n";
 }
 
 std::string BenchCsv(const std::vector<BenchRun>& runs) {
   std::string out =
       "model,format,threads,kernels,weights,kv,test,tokens,depth,sequences,unit,median,min,max,p10,"
-      "p90,p99,repeats,share,share_of\n";
+      "p90,p95,p99,repeats,share,share_of\n";
   for (const BenchRun& run : runs) {
     for (const Measured& row : run.rows) {
       const Statistics& s = row.value;
@@ -161,8 +211,8 @@ std::string BenchCsv(const std::vector<BenchRun>& runs) {
              StrFormat(",%lld,%lld,%lld,", static_cast<long long>(row.tokens),
                        static_cast<long long>(row.depth), static_cast<long long>(row.sequences)) +
              row.unit +
-             StrFormat(",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%zu,", s.median, s.least, s.most, s.p10,
-                       s.p90, s.p99, s.count) +
+             StrFormat(",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%zu,", s.median, s.least, s.most, s.p10,
+                       s.p90, s.p95, s.p99, s.count) +
              (row.share < 0 ? std::string() : StrFormat("%.4f", row.share)) + "," + row.share_of +
              "\n";
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cellm/cellm.h"
 
 namespace cellm::tools {
 
@@ -23,7 +24,7 @@ Ceilings MeasureCeilings(bool two);
 
 struct Statistics {
   double median = 0, least = 0, most = 0;
-  double p10 = 0, p90 = 0, p99 = 0;
+  double p10 = 0, p90 = 0, p95 = 0, p99 = 0;
   size_t count = 0;
   // (most - least) / median.
   double Spread() const { return median > 0 ? (most - least) / median : 0; }
@@ -44,15 +45,27 @@ struct Measured {
   Statistics step_ms;    // of single steps; count 0: none
 };
 
+// What an engine held at a moment of --serve.
+struct MemorySample {
+  std::string phase;   // the test under way
+  double seconds = 0;  // since the first test began
+  cellm_memory memory = CELLM_MEMORY_INIT;
+  uint64_t past_bytes = 0;     // of memory.cache: kept beginnings that nobody uses
+  uint64_t swapped_bytes = 0;  // on disk
+};
+
 // One model in one setting.
 struct BenchRun {
   std::string model, format, kernels, weights, kv;
   int threads = 0;
   uint64_t file_bytes = 0, weight_bytes = 0, parameters = 0;
   std::vector<Measured> rows;
+  std::vector<MemorySample> samples;
 };
 
 std::string BenchTable(const BenchRun& run);
+// Memory by class over the samples, in five rows a test or fewer; empty without samples.
+std::string MemoryTable(const BenchRun& run);
 std::string CeilingsTable(const Ceilings& ceilings);
 std::string BenchJson(const Ceilings& ceilings, const std::vector<BenchRun>& runs);
 // With a heading line.

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/rng.h"
+#include "cellm/common.h"
 
 namespace cellm::tools {
 namespace {
@@ -73,6 +74,33 @@ std::string BenchText(size_t bytes) {
     }
   }
   return text;
+}
+
+Result<std::vector<int32_t>> BenchIds(const cellm_model* model, const std::string& text,
+                                      int64_t needed) {
+  cellm_model_info info = CELLM_MODEL_INFO_INIT;
+  cellm_error error = CELLM_ERROR_INIT;
+  if (cellm_model_get_info(model, &info, &error) != CELLM_OK) return ToStatus(error);
+  const size_t least = static_cast<size_t>(needed);
+  std::vector<int32_t> ids;
+  if (info.tokenizer_size > 0) {
+    // No token of prose is longer than sixteen bytes on average.
+    const std::string prose = text.empty() ? BenchText(16 * least) : text;
+    ids.resize(prose.size());
+    size_t count = 0;
+    if (cellm_model_tokenize(model, prose.data(), prose.size(), 0, ids.data(), ids.size(), &count,
+                             &error) != CELLM_OK) {
+      return ToStatus(error);
+    }
+    ids.resize(count);
+    // A tokenizer may know more ids than the model has rows.
+    std::erase_if(ids, [&](int32_t id) { return id >= info.vocabulary; });
+  }
+  Rng rng(7);
+  while (ids.size() < least) {
+    ids.push_back(static_cast<int32_t>(rng.NextBelow(static_cast<uint64_t>(info.vocabulary))));
+  }
+  return ids;
 }
 
 }  // namespace cellm::tools
