@@ -621,6 +621,8 @@ MODELS = {
                       tie_word_embeddings=True), dict(head=False)),
     "granitemoe": (granite("granitemoe", num_local_experts=4), {}),
     "granitemoe_fused": (granite("granitemoe", num_local_experts=4, layers=2), dict(published=False)),
+    "granitemoe_narrow": (dict(granite("granitemoe", num_local_experts=3, layers=1), intermediate_size=24),
+                          dict(published=False)),
     "granitemoeshared": (granite("granitemoeshared", num_local_experts=4, shared_intermediate_size=40, layers=2), {}),
     "granitemoehybrid_dense": (granite("granitemoehybrid", num_local_experts=0, shared_intermediate_size=40,
                                        position_embedding_type="rope", layer_types=["attention"] * 3, **MAMBA), {}),

@@ -136,10 +136,19 @@ class Planner {
     return PlanQuantised(std::move(item));
   }
 
+  // Experts' gate and up projections in one tensor are used as its two halves, and packed rows can
+  // only be taken from where a tile begins.
+  bool HalvesCutATile(const Tensor& tensor) const {
+    const bool gate_and_up = tensor.name.find("gate_up_proj") != std::string::npos ||
+                             tensor.name.find("input_linear") != std::string::npos;
+    return options_.layout == ConvertLayout::kKernel && tensor.shape.size() == 3 && gate_and_up &&
+           tensor.shape[1] % (2 * kTileRows) != 0;
+  }
+
   Status PlanFloats(Item item) {
     const Tensor& tensor = *item.source;
     const QuantScheme scheme = SchemeOf(item);
-    if (scheme.bits != 0 && IsMatrixShape(tensor)) {
+    if (scheme.bits != 0 && IsMatrixShape(tensor) && !HalvesCutATile(tensor)) {
       if (options_.layout == ConvertLayout::kKernel) return PlanPacked(std::move(item), scheme);
       if (tensor.shape.size() == 2) return PlanV1(std::move(item), scheme);
     }

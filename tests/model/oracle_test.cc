@@ -75,6 +75,7 @@ constexpr OracleModel kModels[] = {
     {"gemma2"},
     {"granitemoe"},
     {"granitemoe_fused"},
+    {"granitemoe_narrow"},
     {"granitemoehybrid"},
     {"granitemoehybrid_dense"},
     {"granitemoeshared"},
