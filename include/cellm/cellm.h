@@ -404,6 +404,35 @@ CELLM_API cellm_status cellm_engine_evaluate(cellm_engine* engine, const cellm_t
                                              size_t list_count, cellm_logits_fn logits, void* user,
                                              cellm_error* error);
 
+/* What an embedding is made of: the states after the model's last norm, of the list's tokens. */
+#define CELLM_POOLING_MEAN 0 /* the mean of all tokens' */
+#define CELLM_POOLING_LAST 1 /* the last token's */
+
+#define CELLM_EMBED_NORMALIZE 1u /* scaled to length 1 */
+typedef struct cellm_embed_options {
+  uint32_t struct_size;
+  uint32_t flags;        /* CELLM_EMBED_... */
+  int32_t pooling;       /* CELLM_POOLING_... */
+  int32_t latency_class; /* CELLM_CLASS_... */
+  /* Null, or what stops the call with CELLM_CANCELLED as soon as it is not 0. */
+  const volatile int32_t* stop_flag;
+} cellm_embed_options;
+#define CELLM_EMBED_OPTIONS_INIT \
+  { sizeof(cellm_embed_options), 0, 0, 0, 0 }
+
+/* One embedding for each token list (any number of them; their flags do not count), of
+ * cellm_model_info.hidden floats, one after the other in `vectors`, which has room for `capacity`
+ * floats; *floats is what is needed. They are evaluated in the same steps as the replies of
+ * sessions, and an embedding depends on its own list alone, bit for bit. Nothing is kept for reuse.
+ *   INVALID_ARGUMENT  an empty list, an id outside the vocabulary, an option
+ *   OUT_OF_RANGE      longer than the context (error has needed and available), or `capacity`
+ *   OUT_OF_MEMORY     the budget can never hold it        BUSY  from a callback of a step
+ *   INTERNAL          the model computes NaN */
+CELLM_API cellm_status cellm_engine_embed(cellm_engine* engine, const cellm_token_list* lists,
+                                          size_t list_count, const cellm_embed_options* options,
+                                          float* vectors, size_t capacity, size_t* floats,
+                                          cellm_error* error);
+
 /* ---- session -------------------------------------------------------------------------------- */
 
 #define CELLM_SESSION_PLAN_FIRST_REQUEST                                             \

@@ -52,6 +52,9 @@ struct StepContext {
   std::span<const SequenceSlice> sequences;
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
   Rows logits;                          // [logit_rows.size(), vocab_size], where they go
+  // Null, or where to say where the states of all rows after the last norm are (what the head is
+  // multiplied with), [rows, hidden]: in the arena, until the next step.
+  Rows* states = nullptr;
   KvTypes kv_type;
   Arena* arena = nullptr;
 

@@ -32,6 +32,13 @@ struct ErrorDetails {
 // leaves *error alone.
 cellm_status Report(const Status& status, cellm_error* error, const ErrorDetails& details = {});
 
+// Of a failure that may be a lack of memory.
+inline ErrorDetails MemoryDetails(const Status& status) {
+  ErrorDetails details;
+  if (status.code() == StatusCode::kOutOfMemory) details.reason = CELLM_REASON_MEMORY;
+  return details;
+}
+
 // Reads a caller's options struct over the defaults (all zero). Null gives the defaults.
 //   InvalidArgument  a struct_size that is no size     Unsupported  unknown fields that are not 0
 template <typename T>

@@ -1,4 +1,4 @@
-// cellm_engine: binding weights, the budget, and evaluation without sampling.
+// cellm_engine: binding weights, the budget, what the scheduler does.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -241,137 +241,6 @@ Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState
   return state;
 }
 
-// ---- evaluation
-// -----------------------------------------------------------------------------------
-
-struct Evaluated {
-  const cellm_token_list* list = nullptr;
-  SequenceId sequence;
-  size_t done = 0;
-};
-
-// Frees the sequences of an evaluation, however it ends.
-class Sequences {
- public:
-  explicit Sequences(Engine& engine) : engine_(engine) {}
-  ~Sequences() {
-    for (const Evaluated& item : items) (void)engine_.FreeSequence(item.sequence).ok();
-  }
-  Sequences(const Sequences&) = delete;
-  Sequences& operator=(const Sequences&) = delete;
-  std::vector<Evaluated> items;
-
- private:
-  Engine& engine_;
-};
-
-// After a lack of memory or sequences: whether what others held could be taken.
-bool MayRetry(EngineState* state, const Status& status) {
-  const bool lack = status.code() == StatusCode::kOutOfMemory || status.code() == StatusCode::kBusy;
-  return lack && state->serving->FreeSomethingAlone();
-}
-
-Status EvaluateLists(EngineState* state, std::span<const cellm_token_list> lists,
-                     cellm_logits_fn callback, void* user) {
-  Engine& engine = *state->engine;
-  const int32_t vocabulary = engine.info().vocab_size;
-  Sequences sequences(engine);
-  for (const cellm_token_list& list : lists) {
-    const uint32_t planned =
-        list.planned_tokens == 0 ? static_cast<uint32_t>(list.count) : list.planned_tokens;
-    Result<SequenceId> id = engine.CreateSequence(static_cast<int32_t>(planned));
-    while (!id.ok() && MayRetry(state, id.status())) {
-      id = engine.CreateSequence(static_cast<int32_t>(planned));
-    }
-    if (!id.ok()) return id.status();
-    sequences.items.push_back({&list, id.value(), 0});
-  }
-  const size_t most_rows = static_cast<size_t>(engine.options().chunk_rows);
-  const size_t most_logits = static_cast<size_t>(engine.options().logit_rows);
-  std::vector<StepItem> plan;
-  std::vector<size_t> owners;
-  for (;;) {
-    plan.clear();
-    owners.clear();
-    size_t rows = 0;
-    size_t logits = 0;
-    for (size_t i = 0; i < sequences.items.size(); ++i) {
-      const Evaluated& item = sequences.items[i];
-      const bool wants = (item.list->flags & CELLM_EVALUATE_NO_LOGITS) == 0;
-      size_t count = std::min<size_t>(state->chunk_tokens, item.list->count - item.done);
-      count = std::min(count, most_rows - rows);
-      if (wants) count = std::min(count, most_logits - logits);
-      if (count == 0) continue;
-      plan.push_back({item.sequence,
-                      {item.list->ids + item.done, count},
-                      wants ? LogitRows::kAll : LogitRows::kNone});
-      owners.push_back(i);
-      rows += count;
-      if (wants) logits += count;
-    }
-    if (plan.empty()) return OkStatus();
-    Result<StepOutput> stepped = engine.Step(plan);
-    while (!stepped.ok() && MayRetry(state, stepped.status())) stepped = engine.Step(plan);
-    if (!stepped.ok()) return stepped.status();
-    const StepOutput& output = stepped.value();
-    for (size_t p = 0; p < plan.size(); ++p) {
-      Evaluated& item = sequences.items[owners[p]];
-      const StepItemResult& result = output.items[p];
-      for (int32_t r = 0; r < result.row_count; ++r) {
-        if (callback(owners[p], item.done + static_cast<size_t>(r),
-                     output.logits.row(result.first_row + r), vocabulary, user) != 0) {
-          return Cancelled("the logits callback asked to stop");
-        }
-      }
-      item.done += plan[p].tokens.size();
-    }
-  }
-}
-
-Status CheckLists(const EngineState& state, const cellm_token_list* given, size_t count,
-                  std::vector<cellm_token_list>* lists, ErrorDetails* details) {
-  const ModelInfo& info = state.engine->info();
-  const size_t context = static_cast<size_t>(state.engine->context_tokens());
-  if (count == 0 || given == nullptr) return InvalidArgument("no token lists");
-  if (count > static_cast<size_t>(state.engine->options().max_sequences)) {
-    return OutOfRange("%zu token lists; the engine has %d sessions", count,
-                      state.engine->options().max_sequences);
-  }
-  // The caller's array has elements of its own struct size.
-  const unsigned char* at = reinterpret_cast<const unsigned char*>(given);
-  const uint32_t stride = given->struct_size;
-  for (size_t i = 0; i < count; ++i, at += stride) {
-    cellm_token_list list;
-    CELLM_RETURN_IF_ERROR(
-        ReadSized(reinterpret_cast<const cellm_token_list*>(at), "token list", &list));
-    if (list.count == 0 || list.ids == nullptr)
-      return InvalidArgument("token list %zu is empty", i);
-    if (list.count > context) {
-      *details = {CELLM_REASON_CONTEXT_LENGTH, list.count, context, {}};
-      return OutOfRange("token list %zu needs %zu tokens, the context has %zu", i, list.count,
-                        context);
-    }
-    if (list.planned_tokens > context) {
-      return OutOfRange("token list %zu plans %u tokens, the context has %zu", i,
-                        list.planned_tokens, context);
-    }
-    for (size_t k = 0; k < list.count; ++k) {
-      if (list.ids[k] < 0 || list.ids[k] >= info.vocab_size) {
-        return InvalidArgument("token list %zu: id %d is outside the vocabulary of %d", i,
-                               list.ids[k], info.vocab_size);
-      }
-    }
-    lists->push_back(list);
-  }
-  return OkStatus();
-}
-
-ErrorDetails MemoryDetails(const Status& status) {
-  ErrorDetails details;
-  if (status.code() == StatusCode::kOutOfMemory) details.reason = CELLM_REASON_MEMORY;
-  return details;
-}
-
 }  // namespace
 }  // namespace cellm::capi
 
@@ -484,22 +353,6 @@ cellm_status cellm_engine_get_memory(const cellm_engine* engine, cellm_memory* m
   cellm_memory filled;
   FillMemory(*state, &filled);
   return Report(WriteSized(filled, "memory", memory), error);
-}
-
-cellm_status cellm_engine_evaluate(cellm_engine* engine, const cellm_token_list* lists,
-                                   size_t list_count, cellm_logits_fn logits, void* user,
-                                   cellm_error* error) {
-  const std::shared_ptr<EngineState> state = Find(engine);
-  if (state == nullptr) return Report(NotOpen("engine", engine), error);
-  if (logits == nullptr) return Report(InvalidArgument("the logits callback is null"), error);
-  std::vector<cellm_token_list> known;
-  ErrorDetails details;
-  Status status = CheckLists(*state, lists, list_count, &known, &details);
-  if (!status.ok()) return Report(status, error, details);
-  Serving::Lock lock = state->serving->Acquire();
-  status = state->serving->RunAlone(
-      lock, [&] { return EvaluateLists(state.get(), known, logits, user); });
-  return Report(status, error, MemoryDetails(status));
 }
 
 }  // extern "C"

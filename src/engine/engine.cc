@@ -411,7 +411,7 @@ void Engine::Impl::LayOut(std::span<const StepItem> items) {
     const int32_t begin = cache->tokens(slot.cache_slot);
     slices[i] = {row, count, begin, slot.planned_total_tokens, cache->layers(slot.cache_slot)};
     const int32_t wanted = LogitCount(items[i]);
-    results[i] = {logit, wanted, false};
+    results[i] = {logit, wanted, false, {}};
     for (int32_t t = 0; t < count; ++t) {
       tokens[static_cast<size_t>(row + t)] = items[i].tokens[static_cast<size_t>(t)];
       positions[static_cast<size_t>(row + t)] = begin + t;
@@ -441,6 +441,10 @@ Result<StepOutput> Engine::Step(std::span<const StepItem> items) {
                  info().vocab_size};
   step.kv_type = options_.kv_type;
   step.arena = &impl.arena;
+  Rows states;
+  for (const StepItem& item : items) {
+    if (item.states) step.states = &states;
+  }
   impl.arena.Reset();
   model_->family->forward(model_->weights.get(), *impl.backend, step);
 
@@ -448,6 +452,10 @@ Result<StepOutput> Engine::Step(std::span<const StepItem> items) {
     impl.cache->Commit(impl.Find(items[i].sequence)->cache_slot,
                        static_cast<int32_t>(items[i].tokens.size()));
     StepItemResult& result = impl.results[i];
+    if (items[i].states) {
+      const SequenceSlice& slice = impl.slices[i];
+      result.states = {states.row(slice.row_begin), slice.row_count, states.cols, states.stride};
+    }
     for (int32_t r = 0; r < result.row_count; ++r) {
       const float* const row = step.logits.row(result.first_row + r);
       if (impl.kernels.table.argmax_f32(row, info().vocab_size) < 0) result.has_nan = true;

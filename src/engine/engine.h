@@ -59,16 +59,18 @@ struct StepItem {
   SequenceId sequence;
   std::span<const int32_t> tokens;  // appended to the sequence; at least one
   LogitRows logits = LogitRows::kLast;
+  bool states = false;  // the states after the last norm are wanted, of every token
 };
 
 struct StepItemResult {
   int32_t first_row = 0;  // of StepOutput::logits
   int32_t row_count = 0;
   bool has_nan = false;  // a logit of this item is NaN: its rows must not be sampled from
+  Rows states;           // [tokens, hidden_size]; only when they were asked for
 };
 
 struct StepOutput {
-  Rows logits;                            // valid until the next Step()
+  Rows logits;                            // valid until the next Step(), like states
   std::span<const StepItemResult> items;  // one per StepItem, in order; likewise
 };
 

@@ -587,7 +587,16 @@ void Scheduler::Step::ForceProgress() {
   if (moves && e.running) {
     moves = v.decoding ? AddDecode(e, true) : AddChunk(e, 0, true, true);
   }
-  if (!moves) plan_.refuse.push_back(e.view);
+  if (moves) return;
+  // Those behind it may hold nothing of their own because they share all of it with each other, or
+  // with the first, which would have to copy it. One that goes leaves it to the rest.
+  for (const uint32_t index : victims_) {
+    Entry& sharer = entries_[index];
+    if (!MayTake(e, sharer, true)) continue;
+    Preempt(sharer, PreemptBy::kDrop);
+    return;
+  }
+  plan_.refuse.push_back(e.view);
 }
 
 void Scheduler::Step::Finish() {

@@ -395,7 +395,8 @@ void Serving::BuildViews() {
     } else {
       view.restore_bytes = request.residency == Residency::kSwapped ? request.extent.bytes
                                                                     : SequenceBytes(this, 0, 0);
-      if (request.residency == Residency::kNone && view.tokens_left > 0) {
+      if (request.residency == Residency::kNone && view.tokens_left > 0 &&
+          !request.spec.wants_states) {
         view.position =
             pasts_.Find(CacheKey(request), request.spec.tokens, request.size() - 1).position;
         view.tokens_left -= view.position;
@@ -481,7 +482,8 @@ void Serving::GatherItems(const StepPlan& plan, int64_t now_ns) {
         {request->sequence,
          std::span<const int32_t>(request->spec.tokens)
              .subspan(static_cast<size_t>(request->position), static_cast<size_t>(count)),
-         last && request->spec.wants_logits ? LogitRows::kLast : LogitRows::kNone});
+         last && request->spec.wants_logits ? LogitRows::kLast : LogitRows::kNone,
+         request->spec.wants_states});
   }
 }
 
@@ -519,6 +521,13 @@ void Serving::Evaluate(Lock& lock) {
     const size_t columns = static_cast<size_t>(engine_.info().vocab_size);
     for (size_t i = 0; i < items_.size(); ++i) {
       Request& request = *in_step_[i];
+      if (items_[i].states) {
+        const Status status = request.spec.hooks.states(request.spec.hooks.user, request.position,
+                                                        output.value().items[i].states);
+        request.has_choice = !status.ok();
+        if (!status.ok()) request.choice = status;
+        continue;
+      }
       request.has_choice = items_[i].logits == LogitRows::kLast;
       if (!request.has_choice) continue;
       const float* const row = output.value().logits.row(output.value().items[i].first_row);
@@ -605,7 +614,10 @@ Status Serving::Begin(Request* request) {
   request->extent = SwapExtent();
   const int32_t most = request->size() - 1;
   for (;;) {
-    const PastStore::Found found = pasts_.Find(CacheKey(*request), request->spec.tokens, most);
+    PastStore::Found found;
+    if (!request->spec.wants_states) {
+      found = pasts_.Find(CacheKey(*request), request->spec.tokens, most);
+    }
     Result<SequenceId> sequence = found.position > 0
                                       ? pasts_.Start(found, request->spec.planned_tokens)
                                       : engine_.CreateSequence(request->spec.planned_tokens);

@@ -73,12 +73,17 @@ struct RequestHooks {
   Result<Choice> (*choose)(void* user, std::span<const float> logits) = nullptr;
   // Under the lock, after choose() and at the end: what was chosen may be shown now.
   void (*publish)(void* user) = nullptr;
+  // By the driving thread, not under the lock: the states after the last norm of the tokens from
+  // `position` on. Positions come in order, but start again from 0 when the request had to give way
+  // to others. An error ends the request. Called with wants_states only.
+  Status (*states)(void* user, int32_t position, Rows states) = nullptr;
 };
 
 struct RequestSpec {
   std::vector<int32_t> tokens;  // at least one; checked by the caller against the vocabulary
   int32_t planned_tokens = 0;   // the length that it may reach
   bool wants_logits = true;     // false: the prompt is evaluated, nothing is chosen
+  bool wants_states = false;    // of every token, so no past is reused; without wants_logits
   LatencyClass latency_class = LatencyClass::kInteractive;
   uint32_t weight = 1;
   int64_t token_interval_ns = 0;  // a token is due so long after the one before; 0: no deadline

@@ -20,6 +20,7 @@
 #include "model/binder.h"
 #include "model/config.h"
 #include "model/families.h"
+#include "model/parts.h"
 #include "model/rope_config.h"
 
 namespace cellm {
@@ -279,12 +280,8 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
     backend.RmsNorm(out, layer.mlp_out_norm.data(), kNormOffset, m.eps, out);
     backend.Add(h, out, 1.0f);
   }
-  if (step.logit_rows.empty()) return;
-  const Rows last = arena.TakeRows(static_cast<int32_t>(step.logit_rows.size()), m.hidden);
-  backend.GatherRows(h, step.logit_rows, last);
-  backend.RmsNorm(last, m.norm.data(), kNormOffset, m.eps, last);
-  backend.Linear(last, m.head.exists() ? m.head : m.embedding, nullptr, step.logits);
-  if (m.logit_cap > 0.0f) backend.SoftCap(step.logits, m.logit_cap);
+  RunHead(backend, step, h, m.norm, kNormOffset, m.eps, m.head.exists() ? m.head : m.embedding);
+  if (!step.logit_rows.empty() && m.logit_cap > 0.0f) backend.SoftCap(step.logits, m.logit_cap);
 }
 
 constexpr std::string_view kGemma2Types[] = {"gemma2"};

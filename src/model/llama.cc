@@ -25,6 +25,7 @@
 #include "model/binder.h"
 #include "model/config.h"
 #include "model/families.h"
+#include "model/parts.h"
 #include "model/rope_config.h"
 
 namespace cellm {
@@ -271,11 +272,7 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
     backend.Linear(inner, layer.down, layer.down_bias.data(), out);
     backend.Add(h, out, 1.0f);
   }
-  if (step.logit_rows.empty()) return;
-  const Rows last = arena.TakeRows(static_cast<int32_t>(step.logit_rows.size()), m.hidden);
-  backend.GatherRows(h, step.logit_rows, last);
-  backend.RmsNorm(last, m.norm.data(), 0.0f, m.eps, last);
-  backend.Linear(last, m.head.exists() ? m.head : m.embedding, nullptr, step.logits);
+  RunHead(backend, step, h, m.norm, 0.0f, m.eps, m.head.exists() ? m.head : m.embedding);
 }
 
 constexpr std::string_view kLlamaTypes[] = {"llama"};

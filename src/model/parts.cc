@@ -190,12 +190,18 @@ void RunGatedMlp(Backend& backend, const GatedMlp& mlp, Activation activation, R
 }
 
 void RunHead(Backend& backend, const StepContext& step, Rows h, const Vector& norm, float offset,
-             float eps, const Vocabulary& vocabulary) {
-  if (step.logit_rows.empty()) return;
-  const Rows last = step.arena->TakeRows(static_cast<int32_t>(step.logit_rows.size()), h.cols);
-  backend.GatherRows(h, step.logit_rows, last);
-  backend.RmsNorm(last, norm.data(), offset, eps, last);
-  backend.Linear(last, vocabulary.output(), nullptr, step.logits);
+             float eps, const Weight& head) {
+  if (!step.logit_rows.empty()) {
+    const Rows last = step.arena->TakeRows(static_cast<int32_t>(step.logit_rows.size()), h.cols);
+    backend.GatherRows(h, step.logit_rows, last);
+    backend.RmsNorm(last, norm.data(), offset, eps, last);
+    backend.Linear(last, head, nullptr, step.logits);
+  }
+  if (step.states != nullptr) {
+    // Nobody reads h any more, so its place serves.
+    backend.RmsNorm(h, norm.data(), offset, eps, h);
+    *step.states = h;
+  }
 }
 
 }  // namespace cellm

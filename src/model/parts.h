@@ -124,9 +124,14 @@ void ProjectQkv(Backend& backend, const Attention& a, Rows x, Rows q, Rows k, Ro
 // out = Wdown( act(Wgate x) * (Wup x) ), by way of `inner`.
 void RunGatedMlp(Backend& backend, const GatedMlp& mlp, Activation activation, Rows x, Rows inner,
                  Rows out);
-// Logits of the rows that asked: head(norm(h)). Does nothing when none did.
+// Logits of the rows that asked, head(norm(h)), and norm(h) of all rows when step.states asks. `h`
+// is not to be used afterwards.
 void RunHead(Backend& backend, const StepContext& step, Rows h, const Vector& norm, float offset,
-             float eps, const Vocabulary& vocabulary);
+             float eps, const Weight& head);
+inline void RunHead(Backend& backend, const StepContext& step, Rows h, const Vector& norm,
+                    float offset, float eps, const Vocabulary& vocabulary) {
+  RunHead(backend, step, h, norm, offset, eps, vocabulary.output());
+}
 
 }  // namespace cellm
 

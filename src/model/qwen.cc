@@ -265,11 +265,7 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
     }
     backend.Add(h, out, 1.0f);
   }
-  if (step.logit_rows.empty()) return;
-  const Rows last = arena.TakeRows(static_cast<int32_t>(step.logit_rows.size()), m.hidden);
-  backend.GatherRows(h, step.logit_rows, last);
-  backend.RmsNorm(last, m.norm.data(), 0.0f, m.eps, last);
-  backend.Linear(last, m.head.exists() ? m.head : m.embedding, nullptr, step.logits);
+  RunHead(backend, step, h, m.norm, 0.0f, m.eps, m.head.exists() ? m.head : m.embedding);
 }
 
 constexpr std::string_view kQwen2Types[] = {"qwen2"};

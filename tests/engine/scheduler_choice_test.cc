@@ -210,6 +210,21 @@ TEST(SchedulerChoiceTest, WhoGivesWay) {
        0,
        0,
        "drop 3, drop 2, 1:1 "},
+      {"who shares all it holds, and would have to copy it, goes before the first is refused",
+       {With(Decoding(1, 50),
+             [](RequestView& v) {
+               v.bytes_held = 0;
+               v.copy_bytes = 8 * kMiB;
+             }),
+        With(Decoding(2, 50),
+             [](RequestView& v) {
+               v.bytes_held = 0;
+               v.copy_bytes = 8 * kMiB;
+             })},
+       3,
+       0,
+       500,
+       "drop 2, "},
       {"what can never fit is refused",
        {Decoding(1, 50), Prompt(2, 5000)},
        10,

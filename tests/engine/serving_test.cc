@@ -51,6 +51,37 @@ struct Greedy {
   RequestHooks hooks() { return {this, nullptr, &Greedy::Choose, nullptr}; }
 };
 
+// A request for the states of its tokens: their hashes by position.
+struct States {
+  std::vector<uint64_t> rows;
+
+  static Status Take(void* user, int32_t position, Rows states) {
+    States& self = *static_cast<States*>(user);
+    for (int32_t r = 0; r < states.rows; ++r) {
+      const size_t at = static_cast<size_t>(position + r);
+      const uint64_t hash = Greedy::HashRow({states.row(r), static_cast<size_t>(states.cols)});
+      EXPECT_LE(at, self.rows.size()) << "a token was left out";
+      if (at == self.rows.size()) self.rows.push_back(hash);
+      if (at >= self.rows.size()) continue;
+      EXPECT_EQ(self.rows[at], hash) << "evaluated again, to other bits";
+    }
+    return OkStatus();
+  }
+};
+
+// All tokens in one step.
+States LoneStates(Engine& engine, const std::vector<int32_t>& tokens, int32_t planned) {
+  States states;
+  const auto sequence = engine.CreateSequence(planned);
+  EXPECT_TRUE(sequence.ok()) << sequence.status().message();
+  const StepItem item{*sequence, tokens, LogitRows::kNone, true};
+  const auto output = engine.Step({&item, 1});
+  EXPECT_TRUE(output.ok()) << output.status().message();
+  EXPECT_TRUE(States::Take(&states, 0, output->items[0].states).ok());
+  EXPECT_TRUE(engine.FreeSequence(*sequence).ok());
+  return states;
+}
+
 // The same without anything around it.
 Greedy LoneRun(Engine& engine, const std::vector<int32_t>& prompt, int32_t limit, int32_t planned) {
   Greedy run;
@@ -81,12 +112,13 @@ struct Case {
   int32_t planned = 0;
   bool cancelled = false;
   std::unique_ptr<Greedy> greedy = std::make_unique<Greedy>();
+  std::unique_ptr<States> states;  // instead of a reply
 };
 
 // What a scenario did, so that a sweep can be seen to have met everything.
 struct Met {
   int64_t requests = 0, finished = 0, cancelled = 0, paused = 0, swapped = 0, dropped = 0,
-          reused = 0, swap_failures = 0, refused = 0;
+          reused = 0, swap_failures = 0, refused = 0, states = 0;
 };
 
 // One random scenario on one model.
@@ -154,6 +186,15 @@ void RunScenario(const std::shared_ptr<const Model>& model, uint64_t seed, Met* 
       spec.keep_past = rng.NextBelow(4) != 0;
       spec.share_key = rng.NextBelow(5) == 0 ? 7 : 0;
       spec.hooks = one_case.greedy->hooks();
+      if (rng.NextBelow(5) == 0) {
+        ++met->states;
+        one_case.states = std::make_unique<States>();
+        one_case.greedy->limit = 0;
+        spec.wants_logits = false;
+        spec.wants_states = true;
+        spec.hooks.user = one_case.states.get();
+        spec.hooks.states = &States::Take;
+      }
       const auto id = serving.Submit(lock, std::move(spec));
       ASSERT_TRUE(id.ok()) << id.status().message();
       one_case.id = *id;
@@ -207,6 +248,17 @@ void RunScenario(const std::shared_ptr<const Model>& model, uint64_t seed, Met* 
       EXPECT_EQ(static_cast<int32_t>(each.greedy->chosen.size()), each.greedy->limit);
     }
     met->reused += progress.reused > 0 ? 1 : 0;
+    if (each.states != nullptr) {
+      const States lone_states = LoneStates(**lone_engine, each.prompt, each.planned);
+      EXPECT_EQ(progress.reused, 0);
+      ASSERT_LE(each.states->rows.size(), lone_states.rows.size());
+      if (!each.cancelled) {
+        EXPECT_EQ(each.states->rows.size(), lone_states.rows.size());
+      }
+      EXPECT_TRUE(
+          std::equal(each.states->rows.begin(), each.states->rows.end(), lone_states.rows.begin()));
+      continue;
+    }
     // Also of a cancelled one: what it had chosen by then was right.
     const Greedy lone = LoneRun(**lone_engine, each.prompt,
                                 static_cast<int32_t>(each.greedy->chosen.size()), each.planned);
@@ -244,6 +296,7 @@ TEST_P(ServingZoo, EveryRequestIsItsLoneRun) {
   // A sweep that meets none of these proves nothing about them.
   EXPECT_GT(met.cancelled, 0);
   EXPECT_GT(met.reused, 0);
+  EXPECT_GT(met.states, 0);
   EXPECT_GT(met.swapped + met.dropped, 0);
 }
 

@@ -542,6 +542,28 @@ constexpr Flag kLogitsFlags[] = {
 constexpr FlagGroup kLogitsGroups[] = {
     {"options", kLogitsFlags}, {"model", kModelFlags}, {"engine", kEngineFlags}};
 
+constexpr Flag kEmbedFlags[] = {
+    {.name = "prompt-file",
+     .kind = kFile,
+     .value_name = "FILE",
+     .help = "Read the text from a file; - is stdin. May be given more than once.",
+     .repeatable = true},
+    {.name = "lines", .help = "Every line of a file or of stdin is a text of its own."},
+    {.name = "pooling",
+     .kind = kChoice,
+     .value_name = "mean|last",
+     .help = "The mean of the states of all tokens, or the last token's.",
+     .default_text = "mean"},
+    {.name = "normalize", .help = "Scale each embedding to length 1."},
+    {.name = "json",
+     .kind = kSwitch,
+     .help = "Print one JSON object with all embeddings and their token counts."},
+    {.name = "quiet", .kind = kSwitch, .help = "No summary on stderr.", .short_name = 'q'},
+};
+
+constexpr FlagGroup kEmbedGroups[] = {
+    {"options", kEmbedFlags}, {"model", kModelFlags}, {"engine", kEngineFlags}};
+
 constexpr Flag kTokenizeFlags[] = {
     {.name = "model",
      .kind = kFile,
@@ -685,6 +707,14 @@ constexpr Command kCommands[] = {
      "cellm bench --synthetic smollm2-135m --matrix --format f16,i8,i4 --json figures.json\n"
      "cellm bench --synthetic llama-3.2-1b --gguf q4_k_m --write-only",
      kBenchGroups, RunBench},
+    {"embed", "turn texts into vectors", "[TEXT...]",
+     "Evaluates each text by itself and prints its embedding, one line of numbers a text: the "
+     "states after the model's last norm, pooled. Without arguments the text is read from stdin. "
+     "All texts are evaluated together, and none of them changes the embedding of another.",
+     "cellm embed --normalize \"The sun is warm.\" \"It rains.\"\n"
+     "cellm embed --pooling last --json <text.txt\n"
+     "cellm embed --lines --prompt-file titles.txt >vectors.txt",
+     kEmbedGroups, RunEmbed},
     {"tokenize", "turn text into token ids and back", "[TEXT|IDS]",
      "Prints the ids of a text, comma-separated, or with --decode the text of ids. Without an "
      "argument the input is read from stdin.",

@@ -19,6 +19,7 @@ int RunQuantize(const Arguments& arguments);
 int RunInspect(const Arguments& arguments);
 int RunPerplexity(const Arguments& arguments);
 int RunLogits(const Arguments& arguments);
+int RunEmbed(const Arguments& arguments);
 int RunTokenize(const Arguments& arguments);
 int RunRender(const Arguments& arguments);
 int RunCommitMessage(const Arguments& arguments);

@@ -98,16 +98,16 @@ Status SameVocabulary(cellm_engine* engine, cellm_engine* reference) {
 
 }  // namespace
 
-Result<std::vector<int32_t>> TokenizeText(cellm_model* model, const std::string& text) {
+Result<std::vector<int32_t>> TokenizeText(const cellm_model* model, const std::string& text,
+                                          uint32_t flags) {
   cellm_error error = CELLM_ERROR_INIT;
   size_t count = 0;
   // A token covers a byte or more; only what takes the place of ill-formed UTF-8 is longer than
   // what it stands for.
   std::vector<int32_t> ids(text.size() + 16);
   const auto tokenize = [&] {
-    return cellm_model_tokenize(model, text.data(), text.size(),
-                                CELLM_TOKENIZE_ADD_SPECIAL | CELLM_TOKENIZE_PARSE_SPECIAL,
-                                ids.data(), ids.size(), &count, &error);
+    return cellm_model_tokenize(model, text.data(), text.size(), flags, ids.data(), ids.size(),
+                                &count, &error);
   };
   cellm_status status = tokenize();
   if (status == CELLM_OUT_OF_RANGE && count > ids.size()) {

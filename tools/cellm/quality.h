@@ -26,8 +26,11 @@ struct TextQuality {
   double same_top = 0;    // part of the positions at which both rank the same token first
 };
 
-// The ids of a text with what the tokenizer adds; special tokens are recognised.
-Result<std::vector<int32_t>> TokenizeText(cellm_model* model, const std::string& text);
+// The ids of a text; by default with what the tokenizer adds, and special tokens are recognised.
+// flags: CELLM_TOKENIZE_...
+Result<std::vector<int32_t>> TokenizeText(const cellm_model* model, const std::string& text,
+                                          uint32_t flags = CELLM_TOKENIZE_ADD_SPECIAL |
+                                                           CELLM_TOKENIZE_PARSE_SPECIAL);
 
 // Measures `engine` on the first `windows` (0: all) windows of `window` ids, against `reference`
 // unless that is null. Both must have one vocabulary.
