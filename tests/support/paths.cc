@@ -16,6 +16,8 @@ std::string TestData(std::string_view name) {
 }
 
 std::string SharedData(std::string_view name) {
+  const std::string own = TestData(name);
+  if (::access(own.c_str(), R_OK) == 0) return own;
   const char* root = std::getenv("CELLM_SHARED");
   const std::string path =
       platform::JoinPath(root != nullptr ? root : CELLM_SOURCE_DIR "/../shared", name);

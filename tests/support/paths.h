@@ -9,8 +9,9 @@ namespace cellm::testing {
 // testdata/<name> of the source tree.
 std::string TestData(std::string_view name);
 
-// <name> inside the folder of reference data that is not part of the project: $CELLM_SHARED when
-// set, else ../shared beside the source tree. Empty when it is absent; the caller then skips with
+// Reference data <name>: testdata/<name> where the project has it, else <name> in the folder of
+// what is too large or not ours to commit, which is $CELLM_SHARED when set, else ../shared beside
+// the source tree. Empty when it is in neither; the caller then skips with
 // CELLM_SKIP_WITHOUT_SHARED.
 std::string SharedData(std::string_view name);
 
