@@ -364,11 +364,19 @@ Result<std::shared_ptr<RequestState>> StartRequest(Serving::Lock& lock,
   request->settings = std::move(settings);
   request->is_chat = prompt.is_chat;
   request->submit_ns = NowNs();
-  CELLM_RETURN_IF_ERROR(PrepareReply(request.get(), ids, prompt.end_ids));
-  session->planned_tokens =
-      std::max(session->planned_tokens, PlannedTokens(*session, ids.size(), request->settings));
-  request->prompt_tokens = prompt.ids.size();
-  CELLM_RETURN_IF_ERROR(Hand(lock, request.get(), ids));
+  const int32_t planned = session->planned_tokens;
+  Status started = PrepareReply(request.get(), ids, prompt.end_ids);
+  if (started.ok()) {
+    session->planned_tokens =
+        std::max(session->planned_tokens, PlannedTokens(*session, ids.size(), request->settings));
+    request->prompt_tokens = prompt.ids.size();
+    started = Hand(lock, request.get(), ids);
+  }
+  if (!started.ok()) {
+    session->planned_tokens = planned;
+    request->finish = CELLM_FINISH_ERROR;  // it has nothing to give back when it goes, here
+    return started;
+  }
   if (request->forgotten_tokens > 0) {
     session->transcript.Clear();
     session->transcript.AppendIds(ids);

@@ -371,8 +371,7 @@ static void TestSuspend(cellm_model* model, cellm_engine* engine, const char* fo
   cellm_engine_close(other);
 }
 
-/* users.md row 75: a handle that was closed is an error, never a crash; closing twice is nothing.
- */
+/* A handle that was closed is an error, never a crash; closing twice is nothing. */
 static void TestStaleHandles(cellm_engine* engine) {
   cellm_session* session = NULL;
   cellm_session* next = NULL;

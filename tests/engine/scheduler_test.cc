@@ -63,6 +63,7 @@ void ExpectClean(const ServingSim& sim) {
 
 // ---- time -----------------------------------------------------------------------------------
 
+// users.md row 67: a long prompt beside a chat: the chat's worst gap is bounded.
 TEST(SchedulerTest, LongPromptsDoNotStallConversations) {
   // 16 conversations decode while prompts of 4,000 tokens keep arriving.
   const SimOptions options = Machine();
@@ -101,6 +102,7 @@ TEST(SchedulerTest, MixingALongPromptCostsNoTime) {
   EXPECT_LE(both.results()[0].worst_gap_ns, 2 * options.scheduler.step_budget_ns);
 }
 
+// users.md row 68: a short newcomer behind long prompts.
 TEST(SchedulerTest, ShortPromptsPassLongOnes) {
   // Ten prompts of 8,000 tokens, then a short one: it must not wait for them (about 90 s).
   const SimOptions options = Machine();
@@ -375,6 +377,8 @@ TEST(SchedulerTest, IdleSessionsGiveWayFirstAndComeBack) {
   for (const SimResult& r : sim.results()) EXPECT_LE(r.first_token_ns, 1400 * kMs);
 }
 
+// users.md row 68: on random machines nobody who could run waits longer than is promised; users.md
+// row 87: no plan takes more memory than there is.
 TEST(SchedulerTest, RandomStreamsKeepEveryPromise) {
   // Thousands of sessions over random machines, models and options.
   int64_t steps = 0, sessions = 0;

@@ -427,7 +427,7 @@ TEST(Serving, PastsAreReusedAndForgotten) {
   EXPECT_EQ(run(0), 99);
 }
 
-// users.md row 22: after admission nothing fails for lack of memory, and the budget holds through
+// users.md row 87: after admission nothing fails for lack of memory, and the budget holds through
 // every step, whatever is done to it meanwhile.
 TEST(Serving, BudgetHoldsWhileItIsChanged) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -487,7 +487,7 @@ TEST(Serving, BudgetHoldsWhileItIsChanged) {
   }
 }
 
-// users.md row 26: what can never fit is refused at once and says needed and available.
+// users.md row 84: what can never fit is refused at once and says needed and available.
 TEST(Serving, RefusesWhatCanNeverFit) {
   EngineOptions options = SmallOptions();
   const auto bytes = [&](int32_t tokens) {

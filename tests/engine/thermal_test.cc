@@ -329,6 +329,7 @@ void Replay(const std::string& name) {
   EXPECT_GE(expectations, 9);
 }
 
+// users.md row 92: temperatures from real hardware, replayed.
 TEST(ThermalTest, TracesReplay) {
   Replay("accelerator.trace");
   Replay("phone.trace");

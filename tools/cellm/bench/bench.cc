@@ -280,7 +280,7 @@ class FileOpener final : public Opener {
           if (setting_.threads > 0) options->threads = setting_.threads;
           if (options->context_tokens == 0) options->context_tokens = static_cast<uint32_t>(needed);
           options->max_sessions = static_cast<uint32_t>(sequences) + 1;
-          options->logit_rows = static_cast<uint32_t>(sequences);
+          options->logit_rows = static_cast<uint32_t>(sequences) + 2;  // all of them in every step
           if (setting_.serve && options->swap_folder.bytes == 0) {
             options->swap_folder = ToText(setting_.serve->folder);
           }

@@ -446,7 +446,9 @@ class Serve {
     std::vector<double> evaluation, back, reused, ratios;
     uint64_t context_bytes = 0;
     for (int64_t s = 0; s < kTurnSessions; ++s) {
-      CELLM_ASSIGN_OR_RETURN(Talk talk, Open(CELLM_CLASS_INTERACTIVE));
+      // Planned for what it has: a plan for the whole context might not fit the budget alone.
+      CELLM_ASSIGN_OR_RETURN(Talk talk,
+                             Open(CELLM_CLASS_INTERACTIVE, CELLM_SESSION_PLAN_FIRST_REQUEST));
       CELLM_RETURN_IF_ERROR(Submit(&talk, kShift * s, plan_.turn_tokens, 1));
       CELLM_RETURN_IF_ERROR(Finish(&talk));
       evaluation.push_back(Milliseconds(talk.receipt.first_token_ns));
