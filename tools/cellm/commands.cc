@@ -655,6 +655,116 @@ constexpr Flag kHelpFlags[] = {
 
 constexpr FlagGroup kHelpGroups[] = {{"options", kHelpFlags}};
 
+constexpr Flag kModelFileFlags[] = {
+    {.name = "tokenizer",
+     .kind = kFile,
+     .value_name = "FILE",
+     .help = "A tokenizer.json to use instead of the model's own."},
+    {.name = "weights",
+     .kind = kChoice,
+     .value_name = "auto|map|load",
+     .help =
+         "How weights are held: mapped from the file (the kernel may drop their pages), or read "
+         "into memory (faster). auto reads them when there is memory enough.",
+     .default_text = "auto"},
+    {.name = "mlock",
+     .help = "Keep the weights in memory; needs a limit that allows it (ulimit -l)."},
+    {.name = "embedding-on-flash",
+     .help = "Leave an embedding table that is only looked up in the file and read its rows when "
+             "they are needed.",
+     .default_text = "on where the model has such a table"},
+};
+
+// With several models: a file each, and one budget for all of them.
+constexpr Flag kServeModelFlags[] = {
+    {.name = "model",
+     .kind = kFile,
+     .value_name = "[NAME=]PATH",
+     .help =
+         "A model to serve, by the name of its file or another one. The first is opened at once, "
+         "others when they are asked for.",
+     .default_text = "$CELLM_MODEL, else the model that comes with cellm",
+     .short_name = 'm',
+     .repeatable = true},
+    {.name = "chat-format",
+     .kind = kChoice,
+     .value_name = "auto|chatml|gemma|gemma4|llama3|plain",
+     .help = "How turns are written. auto: the model's own template.",
+     .default_text = "auto"},
+};
+
+constexpr Flag kServeFlags[] = {
+    {.name = "host",
+     .kind = kText,
+     .value_name = "ADDRESS",
+     .help = "Where to listen; 0.0.0.0 or :: for every network. Only this machine reaches the "
+             "default.",
+     .default_text = "127.0.0.1"},
+    {.name = "port",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Port; 0 takes a free one.",
+     .default_text = "8080"},
+    {.name = "api-key",
+     .kind = kText,
+     .value_name = "KEY",
+     .help = "Requests must say Authorization: Bearer KEY.",
+     .default_text = "$CELLM_API_KEY, else none"},
+    {.name = "cors",
+     .kind = kText,
+     .value_name = "ORIGIN",
+     .help = "Pages of this origin may use the server from a browser; * for all.",
+     .default_text = "none"},
+    {.name = "parallel",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Most replies of a model that are computed at once; others wait.",
+     .default_text = "64"},
+    {.name = "max-requests",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Most requests that run or wait; more are answered 429.",
+     .default_text = "256"},
+    {.name = "max-connections",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Most open connections; more are answered 503.",
+     .default_text = "512"},
+    {.name = "max-body",
+     .kind = kText,
+     .value_name = "SIZE",
+     .help = "Largest body of a request.",
+     .default_text = "16M"},
+    {.name = "sessions",
+     .kind = kFile,
+     .value_name = "FOLDER",
+     .help = "Where sessions that are kept by name are suspended to, and resumed from.",
+     .default_text = "nowhere"},
+    {.name = "max-sessions",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "Most sessions kept by name in memory; those used longest ago are suspended.",
+     .default_text = "64"},
+    {.name = "private-sessions",
+     .kind = kSwitch,
+     .help = "Nothing that one request evaluated is reused by another."},
+    {.name = "ping-ms",
+     .kind = kInteger,
+     .value_name = "N",
+     .help = "A comment goes to a waiting stream after so long.",
+     .default_text = "5000"},
+    {.name = "grace",
+     .kind = kInteger,
+     .value_name = "SECONDS",
+     .help = "How long replies under way may take when the server is told to stop.",
+     .default_text = "30"},
+};
+
+constexpr FlagGroup kServeGroups[] = {{"server", kServeFlags},
+                                      {"models", kServeModelFlags},
+                                      {"how models are opened", kModelFileFlags},
+                                      {"engine", kEngineFlags}};
+
 constexpr Command kCommands[] = {
     {"infer", "answer a prompt, streamed", "",
      "Evaluates a prompt and streams what the model says next. With --chat the prompt is one turn "
@@ -669,6 +779,14 @@ constexpr Command kCommands[] = {
      "cellm chat\ncellm chat --system \"Answer in one sentence.\" --temperature 0\n"
      "cellm chat --session notes.json --overflow shift",
      kChatGroups, RunChat},
+    {"serve", "answer over HTTP, as the OpenAI API does", "",
+     "A server for clients of the OpenAI API: chat, completions, embeddings and more "
+     "(docs/server.md). Many conversations share one copy of the weights and one memory budget. "
+     "Ctrl-C ends when the replies under way are finished.",
+     "cellm serve\n"
+     "cellm serve -m models/cellm-nano-int8.cellm --memory 256M --port 8081\n"
+     "cellm serve -m small=a.cellm -m large=b.cellm --memory 2G --api-key \"$KEY\"",
+     kServeGroups, RunServe},
     {"convert", "make a .cellm file of a checkpoint", "[SOURCE [FILE]]",
      "Reads a Hugging Face folder or a model file and writes one .cellm file that holds "
      "everything: "

@@ -20,6 +20,7 @@ int RunInspect(const Arguments& arguments);
 int RunPerplexity(const Arguments& arguments);
 int RunLogits(const Arguments& arguments);
 int RunEmbed(const Arguments& arguments);
+int RunServe(const Arguments& arguments);
 int RunTokenize(const Arguments& arguments);
 int RunRender(const Arguments& arguments);
 int RunCommitMessage(const Arguments& arguments);
