@@ -11,12 +11,12 @@
 # it is up to you. The names are those of Debian 12; Debian 13 and current Ubuntu have the same.
 set -euo pipefail
 
-# Compiling: the library has no dependency but PCRE2, the command adds line editing; both are
-# optional and found through pkg-config.
-build="g++ cmake ninja-build pkg-config libpcre2-dev libedit-dev"
+# Compiling: the library has no dependency but PCRE2, the command adds line editing, the server its
+# web page; all three are optional.
+build="g++ cmake ninja-build pkg-config libpcre2-dev libedit-dev esbuild"
 test="libgtest-dev python3"
 ci="clang clang-format libclang-rt-14-dev libc6-dev g++-aarch64-linux-gnu qemu-user-static nodejs
-    npm git"
+    npm git node-typescript chromium"
 image="debootstrap buildah ca-certificates git"
 
 packages_of() {
