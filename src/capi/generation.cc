@@ -62,6 +62,12 @@ Status ReadRequestOptions(const cellm_request_options* given, const ModelState& 
     return InvalidArgument("%zu stop ids, the vocabulary has %d", options.stop_id_count,
                            vocabulary);
   }
+  for (size_t i = 0; i < options.stop_id_count; ++i) {
+    if (options.stop_ids[i] < 0 || options.stop_ids[i] >= vocabulary) {
+      return InvalidArgument("stop id %zu is %d; the vocabulary has %d", i, options.stop_ids[i],
+                             vocabulary);
+    }
+  }
   out->stop_ids.assign(options.stop_ids, options.stop_ids + options.stop_id_count);
   out->flags = options.flags;
   out->max_tokens = options.max_tokens;

@@ -163,8 +163,10 @@ class Planner {
       items_.push_back(std::move(item));
       return OkStatus();
     }
-    item.kind = reordered ? Item::Kind::kRows : Item::Kind::kFloats;
-    if (reordered) ConsumeTensorScale(item);
+    // Old readers know no factor beside the tensor.
+    const bool scaled = v1 && tensor.shape.size() == 2 && HasTensorScale(item);
+    item.kind = reordered || scaled ? Item::Kind::kRows : Item::Kind::kFloats;
+    if (item.kind == Item::Kind::kRows) ConsumeTensorScale(item);
     uint64_t count = 0;
     CELLM_CHECK(ElementCount(tensor.shape, &count), "an open file's shape overflows");
     item.plan.dtype = GetFormatInfo(item.to).name;
@@ -174,6 +176,11 @@ class Planner {
     }
     items_.push_back(std::move(item));
     return OkStatus();
+  }
+
+  bool HasTensorScale(const Item& item) const {
+    return in_.Find(item.base + ".weight_scale") != nullptr ||
+           in_.Find(item.base + ".weight_scale_inv") != nullptr;
   }
 
   // The one factor of a whole matrix is in the values that its rows decode to.

@@ -288,6 +288,41 @@ TEST(Convert, LayoutV1FollowsTheOldRecipe) {
   }
 }
 
+// Old readers know no factor beside a tensor: in layout v1 it is in the values.
+TEST(Convert, LayoutV1MultipliesTheFactorOfAnFp8MatrixIn) {
+  MemoryFiles files = Checkpoint();
+  const std::string header =
+      R"({"w.weight":{"dtype":"F8_E4M3","shape":[2,4],"data_offsets":[0,8]},)"
+      R"("w.weight_scale":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})";
+  std::string payload = "\x38\x40\x44\x48\xB8\xC0\x30";  // 1 2 3 4 -1 -2 0.5 0, as OCP E4M3
+  payload.push_back('\0');
+  const float factor = 0.25f;
+  payload.append(reinterpret_cast<const char*>(&factor), 4);
+  std::string length(8, '\0');
+  length[0] = static_cast<char>(header.size());
+  files.files["m/model.safetensors"] = length + header + payload;
+  auto source = OpenModelFile(files, "m");
+  ASSERT_TRUE(source.ok()) << source.status().message();
+  ConvertOptions options;
+  options.layout = ConvertLayout::kV1;
+  auto out = files.Create("o.cellm");
+  ASSERT_TRUE(out.ok());
+  const auto report = ConvertModel(**source, options, out->get());
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  auto model = OpenModelFile(files, "o.cellm");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const Tensor* weight = (*model)->Find("w.weight");
+  ASSERT_NE(weight, nullptr);
+  EXPECT_EQ(weight->format, Format::kF16);
+  EXPECT_EQ((*model)->Find("w.weight_scale"), nullptr);
+  const float expected[8] = {0.25f, 0.5f, 0.75f, 1.0f, -0.25f, -0.5f, 0.125f, 0.0f};
+  for (size_t i = 0; i < 8; ++i) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, weight->data.data() + 2 * i, 2);
+    EXPECT_EQ(F16ToFloat(bits), expected[i]) << i;
+  }
+}
+
 TEST(Convert, RepacksVersion1FilesWithoutLoss) {
   auto source = OpenModelFile(platform::SystemFiles(), TestData("format/v1_vectors.cellm"));
   ASSERT_TRUE(source.ok());

@@ -51,7 +51,7 @@ Status Keep(const Chat& chat) {
 // One reply to the conversation as it stands; appends it. The session stays usable after an error,
 // whose message is returned.
 Status Answer(Chat* chat, cellm_session* session, cellm_request_options options) {
-  const CancelOnInterrupt guard;
+  const CancelOnInterrupt guard(/*termination_too=*/false);
   options.stop_flag = CancelOnInterrupt::flag();
   const std::string messages = chat->conversation.MessagesJson();
   cellm_chat turn = CELLM_CHAT_INIT;

@@ -42,7 +42,7 @@ int Fail(const Status& status) {
   std::replace(line.begin(), line.end(), '\n', ' ');
   std::fflush(stdout);
   std::fprintf(stderr, "cellm: %s\n", line.c_str());
-  if (status.code() == StatusCode::kCancelled) return kExitInterrupted;
+  if (status.code() == StatusCode::kCancelled) return InterruptExitCode();
   return status.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailure;
 }
 
@@ -584,22 +584,28 @@ std::string WeightsJson(const cellm_engine* engine) {
 
 namespace {
 
-volatile int32_t interrupt_flag = 0;
-struct sigaction previous_action;
+volatile int32_t interrupt_flag = 0;  // the number of the signal that came
+struct sigaction previous_int, previous_term;
 
-void HandleInterrupt(int) { interrupt_flag = 1; }
+void HandleInterrupt(int signal_number) { interrupt_flag = signal_number; }
 
 }  // namespace
 
-CancelOnInterrupt::CancelOnInterrupt() {
+CancelOnInterrupt::CancelOnInterrupt(bool termination_too) : termination_too_(termination_too) {
   interrupt_flag = 0;
   struct sigaction action = {};
   action.sa_handler = HandleInterrupt;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, &previous_action);
+  sigaction(SIGINT, &action, &previous_int);
+  if (termination_too_) sigaction(SIGTERM, &action, &previous_term);
 }
 
-CancelOnInterrupt::~CancelOnInterrupt() { sigaction(SIGINT, &previous_action, nullptr); }
+CancelOnInterrupt::~CancelOnInterrupt() {
+  sigaction(SIGINT, &previous_int, nullptr);
+  if (termination_too_) sigaction(SIGTERM, &previous_term, nullptr);
+}
+
+int InterruptExitCode() { return 128 + (interrupt_flag != 0 ? interrupt_flag : SIGINT); }
 
 bool CancelOnInterrupt::interrupted() const { return interrupt_flag != 0; }
 

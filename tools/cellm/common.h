@@ -20,7 +20,8 @@ namespace cellm::tools {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;  // files and run time
 inline constexpr int kExitUsage = 2;
-inline constexpr int kExitInterrupted = 130;  // Ctrl-C, as shells count it: 128 and SIGINT
+// Stopped by a signal, as shells count it: 130 for Ctrl-C, 143 for SIGTERM.
+int InterruptExitCode();
 
 // ---- handles ----
 
@@ -41,8 +42,8 @@ inline cellm_text ToText(std::string_view text) { return {text.data(), text.size
 
 // ---- messages ----
 
-// "cellm: message" on stderr, and the exit code that fits: 2 for InvalidArgument, 130 for
-// Cancelled, else 1.
+// "cellm: message" on stderr, and the exit code that fits: 2 for InvalidArgument,
+// InterruptExitCode() for Cancelled, else 1.
 int Fail(const Status& status);
 // A note on stderr, unless `quiet`.
 void Note(bool quiet, const std::string& text);
@@ -142,16 +143,21 @@ std::string WeightsJson(const cellm_engine* engine);
 
 // ---- signals ----
 
-// While one of these lives, Ctrl-C cancels `request` (may be null) instead of ending the program.
+// While one of these lives, Ctrl-C (and SIGTERM, unless the program goes on after what it cancels)
+// raises flag() instead of ending the program, so that no half file stays.
 class CancelOnInterrupt {
  public:
-  CancelOnInterrupt();
+  CancelOnInterrupt() : CancelOnInterrupt(true) {}
+  explicit CancelOnInterrupt(bool termination_too);
   ~CancelOnInterrupt();
   CancelOnInterrupt(const CancelOnInterrupt&) = delete;
   CancelOnInterrupt& operator=(const CancelOnInterrupt&) = delete;
   bool interrupted() const;
   // Not 0 once Ctrl-C was pressed: for cellm_request_options.stop_flag. Valid for ever.
   static const volatile int32_t* flag();
+
+ private:
+  const bool termination_too_;
 };
 
 }  // namespace cellm::tools

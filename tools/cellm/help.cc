@@ -268,7 +268,7 @@ std::string OverviewText(std::span<const Command> commands) {
       "  cellm --version        the version\n\n"
       "Without --model the commands use $CELLM_MODEL, else the model that comes with cellm.\n"
       "Text goes to stdout, everything else to stderr. Exit codes: 1 files and run time,\n2 usage, "
-      "130 Ctrl-C.\n";
+      "130 Ctrl-C, 143 SIGTERM.\n";
   return out;
 }
 
@@ -344,7 +344,8 @@ std::string ManPage(std::span<const Command> commands, std::string_view version)
       "other, a value on the command line that is malformed, out of its range or names nothing (an "
       "unknown \\fB\\-\\-kernels\\fR tier, an empty \\fB\\-\\-prompt\\fR for a model "
       "without a token to begin with).\n"
-      ".TP\n.B 130\nStopped by Ctrl\\-C. What was said until then is printed, with the receipt; "
+      ".TP\n.BR 130 \", \" 143\nStopped by Ctrl\\-C or SIGTERM. What was said until then is "
+      "printed, with the receipt; "
       "no half file stays.\n";
   return out;
 }

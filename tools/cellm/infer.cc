@@ -236,7 +236,7 @@ Status Infer(const Arguments& arguments, int* exit_code) {
     Print("\n");
   }
   Note(arguments.Switch("quiet"), ReceiptLine(receipt));
-  *exit_code = guard.interrupted() ? kExitInterrupted : kExitOk;
+  *exit_code = guard.interrupted() ? InterruptExitCode() : kExitOk;
   return OkStatus();
 }
 
