@@ -9,6 +9,7 @@
 #include "capi/convert_args.h"
 #include "capi/generation.h"
 #include "capi/handles.h"
+#include "json/json.h"
 #include "kernels/kernel_table.h"
 #include "model/model.h"
 #include "platform/clock.h"
@@ -149,6 +150,28 @@ Status CreateWithinBudget(uint64_t memory_bytes, EngineOptions inner, EngineStat
   return OkStatus();
 }
 
+// Small models lose most from few bits, and each loses differently: says so unless the file's
+// ledger has what this format costs this model (docs/format.md, "cellm_quality").
+void WarnOfUnmeasuredKv(const ModelState& model, const format::ModelFile& file, KvTypes types) {
+  if (!KvIsCoded(types.k) && !KvIsCoded(types.v)) return;
+  const std::string kv = KvTypesName(types);
+  if (!file.quality_json.empty()) {
+    const auto ledger = json::Document::Parse(file.quality_json, "cellm_quality");
+    double divergence = 0;
+    if (ledger.ok() &&
+        (*ledger)->root().Find("kv").Find(kv).Find("kl_divergence").GetDouble(&divergence)) {
+      model.log.Write(LogLevel::kInfo, "engine",
+                      StrFormat("K/V format %s: KL divergence %.5f nats by the file's ledger",
+                                kv.c_str(), divergence));
+      return;
+    }
+  }
+  model.log.Write(LogLevel::kWarning, "engine",
+                  StrFormat("what K/V format %s costs this model was not measured; cellm "
+                            "perplexity --kv %s --store --text FILE does",
+                            kv.c_str(), kv.c_str()));
+}
+
 // Many requests on the engine: scheduler, kept pasts, swap file.
 Status MakeServing(const cellm_engine_options& options, EngineState* state) {
   ServingOptions serving;
@@ -227,13 +250,7 @@ Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState
   }
   CELLM_RETURN_IF_ERROR(CreateWithinBudget(options.memory_bytes, inner, state.get()));
   CELLM_RETURN_IF_ERROR(MakeServing(options, state.get()));
-  if (KvIsCoded(inner.kv_type.k) || KvIsCoded(inner.kv_type.v)) {
-    const std::string kv = KvTypesName(inner.kv_type);
-    model->log.Write(LogLevel::kWarning, "engine",
-                     StrFormat("what K/V format %s costs this model was not measured; cellm "
-                               "perplexity --kv %s --against-kv f16 does",
-                               kv.c_str(), kv.c_str()));
-  }
+  WarnOfUnmeasuredKv(*model, *state->weights->model->file, inner.kv_type);
   for (const int32_t id : info.eos_ids) state->end_ids.Add(id);
   if (model->tokenizer != nullptr && model->tokenizer->eos_id() >= 0) {
     state->end_ids.Add(model->tokenizer->eos_id());

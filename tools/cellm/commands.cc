@@ -511,6 +511,11 @@ constexpr Flag kPerplexityFlags[] = {
      .help = "The same comparison with keys and values in this format, of --against or of the same "
              "model: what --kv costs.",
      .check = &CheckKv},
+    {.name = "store",
+     .help =
+         "Keep what --kv costs, against f16 or --against-kv, in the .cellm file, so that engines "
+         "which use that format need not warn. The file is written anew and counts as another "
+         "model for saved sessions."},
     {.name = "json",
      .kind = kSwitch,
      .help = "Print {\"perplexity\", \"predicted_tokens\"} as one JSON object."},
@@ -809,7 +814,8 @@ constexpr Command kCommands[] = {
      "Encodes the text whole, cuts the ids into windows, evaluates each from an empty state and "
      "averages the negative log-likelihood of all predictions but the first of each window.",
      "cellm perplexity --text heldout.txt --window 256 --windows 40 --json\n"
-     "cellm perplexity -m nano-3.cellm --against nano --text heldout.txt",
+     "cellm perplexity -m nano-3.cellm --against nano --text heldout.txt\n"
+     "cellm perplexity -m nano.cellm --kv q4 --store --text heldout.txt",
      kPerplexityGroups, RunPerplexity},
     {"logits", "write the logits of every position", "",
      "For checks from outside: evaluates token ids and writes the raw logits after each.",

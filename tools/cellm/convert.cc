@@ -10,6 +10,7 @@
 #include "cellm/commands.h"
 #include "cellm/common.h"
 #include "cellm/convert_calibrate.h"
+#include "cellm/convert_check.h"
 #include "cellm/progress.h"
 #include "format/model_file.h"
 #include "platform/file.h"
@@ -50,36 +51,6 @@ void PrintSummary(const std::string& output, const format::ConvertReport& report
   for (const std::string& note : report.notes) Note(false, "note: " + note);
   Note(false, StrFormat("%s: %.1f MB, %.2f bits a weight", output.c_str(),
                         static_cast<double>(report.file_bytes) / 1e6, report.BitsPerWeight()));
-}
-
-// Opens what was written and binds its weights, as a command that uses it would: a file that cannot
-// be loaded gets no name. `user` is the source's path, which messages then name: the draft is gone.
-Status CheckLoads(void* user, const std::string& draft_path) {
-  const std::string& source = *static_cast<const std::string*>(user);
-  cellm_error error = CELLM_ERROR_INIT;
-  cellm_model* model_pointer = nullptr;
-  cellm_model_options model_options = CELLM_MODEL_OPTIONS_INIT;
-  model_options.weights =
-      CELLM_WEIGHTS_MAP;  // converting takes no memory that grows with the model
-  cellm_status status = cellm_model_open(draft_path.data(), draft_path.size(), &model_options,
-                                         &model_pointer, &error);
-  const ModelHandle model(model_pointer);
-  cellm_engine* engine_pointer = nullptr;
-  if (status == CELLM_OK) {
-    cellm_engine_options options = CELLM_ENGINE_OPTIONS_INIT;
-    options.context_tokens = 1;  // the weights are what counts
-    options.max_sessions = 1;
-    status = cellm_engine_open(model.get(), &options, &engine_pointer, &error);
-  }
-  const EngineHandle engine(engine_pointer);
-  if (status == CELLM_OK) return OkStatus();
-  std::string message = error.message;
-  for (size_t at = 0; (at = message.find(draft_path, at)) != std::string::npos;) {
-    message.replace(at, draft_path.size(), source);
-    at += source.size();
-  }
-  return Status(ToStatus(error).code(), std::move(message))
-      .WithContext("the file would not load, so it is not written");
 }
 
 // Writes `model` to `output`.

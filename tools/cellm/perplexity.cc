@@ -1,12 +1,16 @@
 // cellm perplexity: how well a model predicts a text, alone or beside another model.
 #include <cinttypes>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "cellm/commands.h"
 #include "cellm/common.h"
+#include "cellm/convert_ledger.h"
 #include "cellm/progress.h"
 #include "cellm/quality.h"
+#include "tensor/kv_type.h"
 
 namespace cellm::tools {
 namespace {
@@ -34,11 +38,48 @@ void PrintText(const TextQuality& quality, size_t window) {
                   quality.reference_perplexity, quality.divergence, 100 * quality.same_top));
 }
 
-// --against-kv in the place of --kv; the flag's value was checked.
+// What --kv is compared with: --against-kv, for --store else f16.
+std::string ReferenceKv(const Arguments& arguments) {
+  return arguments.Text("against-kv", arguments.Switch("store") ? "f16" : "");
+}
+
+// The same in the place of --kv; the flag's value was checked.
 void UseReferenceKv(cellm_engine_options* options, const Arguments& arguments) {
-  if (!arguments.Has("against-kv")) return;
-  const Result<int32_t> kv = ReadKv(arguments.Text("against-kv"));
+  const std::string name = ReferenceKv(arguments);
+  if (name.empty()) return;
+  const Result<int32_t> kv = ReadKv(name);
   if (kv.ok()) options->kv = *kv;
+}
+
+// What --store needs, before anything is measured.
+Status CheckStore(const Arguments& arguments, const std::string& path) {
+  if (!arguments.Has("kv")) return InvalidArgument("--store needs --kv FORMAT");
+  if (arguments.Has("against")) {
+    return InvalidArgument("--store and --against exclude each other: it is about one model");
+  }
+  return CheckLedger(path);
+}
+
+// The entry of the ledger (docs/format.md).
+Status Store(const Arguments& arguments, const std::string& path, const std::string& text,
+             const TextQuality& quality, size_t window) {
+  CELLM_ASSIGN_OR_RETURN(const KvTypes kv, ParseKvTypes(arguments.Text("kv")));
+  CELLM_ASSIGN_OR_RETURN(const KvTypes against, ParseKvTypes(ReferenceKv(arguments)));
+  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  const std::string entry = JsonObject()
+                                .Add("against", KvTypesName(against))
+                                .Add("text_xxh3", StrFormat("%016" PRIx64, HashXxh3(bytes)))
+                                .Add("window", static_cast<uint64_t>(window))
+                                .Add("predicted_tokens", quality.predicted)
+                                .Add("perplexity", quality.perplexity)
+                                .Add("reference_perplexity", quality.reference_perplexity)
+                                .Add("kl_divergence", quality.divergence)
+                                .Add("same_top", quality.same_top)
+                                .Finish();
+  CELLM_RETURN_IF_ERROR(StoreKvMeasurement(path, KvTypesName(kv), entry));
+  Note(arguments.Switch("quiet"), StrFormat("%s: what K/V format %s costs is in its ledger now",
+                                            path.c_str(), KvTypesName(kv).c_str()));
+  return OkStatus();
 }
 
 Status Measure(const Arguments& arguments) {
@@ -54,6 +95,7 @@ Status Measure(const Arguments& arguments) {
   const std::string path = arguments.Text("text");
   CELLM_ASSIGN_OR_RETURN(const std::string text, ReadInput(path));
   CELLM_ASSIGN_OR_RETURN(const LoadedModel loaded, OpenModel(arguments, false));
+  if (arguments.Switch("store")) CELLM_RETURN_IF_ERROR(CheckStore(arguments, loaded.path));
   CELLM_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, TokenizeText(loaded.model.get(), text));
   const size_t window = static_cast<size_t>(window_tokens);
   if (ids.size() < window) {
@@ -70,7 +112,7 @@ Status Measure(const Arguments& arguments) {
       return Unsupported("the two models cut the text into different tokens");
     }
   }
-  if (arguments.Has("against") || arguments.Has("against-kv")) {
+  if (arguments.Has("against") || !ReferenceKv(arguments).empty()) {
     cellm_model* const model = other.model != nullptr ? other.model.get() : loaded.model.get();
     CELLM_ASSIGN_OR_RETURN(reference, OpenEngine(arguments, model, &UseReferenceKv));
   }
@@ -85,6 +127,9 @@ Status Measure(const Arguments& arguments) {
     PrintJson(*quality, window);
   } else {
     PrintText(*quality, window);
+  }
+  if (arguments.Switch("store")) {
+    return Store(arguments, loaded.path, text, *quality, window);
   }
   return OkStatus();
 }
