@@ -750,9 +750,6 @@ constexpr Flag kServeFlags[] = {
      .value_name = "N",
      .help = "Most sessions kept by name in memory; those used longest ago are suspended.",
      .default_text = "64"},
-    {.name = "private-sessions",
-     .kind = kSwitch,
-     .help = "Nothing that one request evaluated is reused by another."},
     {.name = "ping-ms",
      .kind = kInteger,
      .value_name = "N",
@@ -768,7 +765,8 @@ constexpr Flag kServeFlags[] = {
 constexpr FlagGroup kServeGroups[] = {{"server", kServeFlags},
                                       {"models", kServeModelFlags},
                                       {"how models are opened", kModelFileFlags},
-                                      {"engine", kEngineFlags}};
+                                      {"engine", kEngineFlags},
+                                      {"many conversations", kServingFlags}};
 
 constexpr Command kCommands[] = {
     {"infer", "answer a prompt, streamed", "",

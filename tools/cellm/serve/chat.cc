@@ -7,6 +7,7 @@
 
 #include "cellm/serve/endpoints.h"
 #include "cellm/serve/openai_request.h"
+#include "cellm/serve/reply_format.h"
 #include "cellm/serve/reply_parser.h"
 #include "cellm/serve/token_text.h"
 #include "json/json.h"
@@ -18,7 +19,7 @@ constexpr std::string_view kRoute = "/v1/chat/completions";
 
 // What has come of one choice.
 struct ChoiceText {
-  explicit ChoiceText(const ReasoningFormat& format) : parser(format) {}
+  explicit ChoiceText(const ReplyFormat& format) : parser(format) {}
   ReplyParser parser;
   std::string content, reasoning;
   std::vector<std::string> calls;  // as JSON
@@ -32,14 +33,14 @@ struct ChoiceText {
 class ChatShaper final : public Shaper {
  public:
   ChatShaper(ServerState& state, const GenerateRequest& request, const OpenModelState& model,
-             HttpExchange& exchange, const ReasoningFormat& reasoning)
+             HttpExchange& exchange, const ReplyFormat& format)
       : state_(state),
         request_(request),
         model_(model),
         exchange_(exchange),
         id_(NewId("chatcmpl")),
         created_(UnixTime()) {
-    choices_.assign(request.choices, ChoiceText(reasoning));
+    choices_.assign(request.choices, ChoiceText(format));
   }
 
   // The head, and the role of every choice.
@@ -60,8 +61,8 @@ class ChatShaper final : public Shaper {
       choice.logprobs += LogprobEntry(model_.model.get(), event);
     }
     pieces_.clear();
-    choice.parser.Feed(event.text, &pieces_);
     const bool last = event.finish != CELLM_FINISH_NONE;
+    choice.parser.Feed(VisibleText(model_, event, &choice.parser), &pieces_);
     if (last) choice.parser.Finish(&pieces_);
     for (const ReplyPiece& piece : pieces_) {
       if (!Take(index, piece)) return false;
@@ -223,11 +224,6 @@ class ChatShaper final : public Shaper {
   std::vector<ReplyPiece> pieces_;
 };
 
-int Refuse(HttpExchange& exchange, const ApiError& error) {
-  ReplyError(exchange, error);
-  return error.status;
-}
-
 }  // namespace
 
 int ServeChat(ServerState& state, HttpExchange& exchange) {
@@ -236,26 +232,27 @@ int ServeChat(ServerState& state, HttpExchange& exchange) {
   GenerateRequest request;
   std::vector<std::string> unknown;
   if (error.ok()) error = ParseChatRequest(body->root(), &request, &unknown);
-  if (!error.ok()) return Refuse(exchange, error);
+  if (!error.ok()) return Answer(exchange, error, {});
   body.reset();
   state.NoteUnknown(kRoute, unknown);
 
   const Admission admission(&state);
-  if (!admission.error().ok()) return Refuse(exchange, admission.error());
+  if (!admission.error().ok()) return Answer(exchange, admission.error(), {});
   ModelLease model;
   error = state.models.Acquire(request.model, &model);
   SessionLease kept;
   if (error.ok() && !request.session_id.empty()) {
     error = state.sessions.TakeForRequest(request.session_id, model, &kept);
   }
-  if (!error.ok()) return Refuse(exchange, error);
+  if (!error.ok()) return Answer(exchange, error, {});
 
-  ReasoningFormat reasoning;
-  reasoning.split = request.split_reasoning;
+  ReplyFormat format;
+  error = FindReplyFormat(*model, request, &format);
+  if (!error.ok()) return Answer(exchange, error, {});
   Generation generation(request, model, std::move(kept), exchange.socket());
-  error = generation.Start(0);
-  if (!error.ok()) return Refuse(exchange, error);
-  ChatShaper shaper(state, request, *model, exchange, reasoning);
+  error = generation.Start(CELLM_REQUEST_SHOW_SPECIAL);
+  if (!error.ok()) return Answer(exchange, error, {});
+  ChatShaper shaper(state, request, *model, exchange, format);
   const bool begun = !request.stream || shaper.BeginStream();
   if (begun) error = generation.Run(state.options.generation, &shaper);
   for (const GenerationChoice& choice : generation.choices()) {
@@ -269,7 +266,7 @@ int ServeChat(ServerState& state, HttpExchange& exchange) {
     shaper.EndStream(generation, error);
     return 200;
   }
-  if (!error.ok()) return Refuse(exchange, error);
+  if (!error.ok()) return Answer(exchange, error, {});
   ReplyJson(exchange, shaper.Whole(generation));
   return 200;
 }

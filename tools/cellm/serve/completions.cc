@@ -163,11 +163,6 @@ class CompletionShaper final : public Shaper {
   std::vector<ChoiceText> choices_;
 };
 
-int Refuse(HttpExchange& exchange, const ApiError& error) {
-  ReplyError(exchange, error);
-  return error.status;
-}
-
 }  // namespace
 
 int ServeCompletion(ServerState& state, HttpExchange& exchange) {
@@ -176,23 +171,23 @@ int ServeCompletion(ServerState& state, HttpExchange& exchange) {
   GenerateRequest request;
   std::vector<std::string> unknown;
   if (error.ok()) error = ParseCompletionRequest(body->root(), &request, &unknown);
-  if (!error.ok()) return Refuse(exchange, error);
+  if (!error.ok()) return Answer(exchange, error, {});
   body.reset();
   state.NoteUnknown(kRoute, unknown);
 
   const Admission admission(&state);
-  if (!admission.error().ok()) return Refuse(exchange, admission.error());
+  if (!admission.error().ok()) return Answer(exchange, admission.error(), {});
   ModelLease model;
   error = state.models.Acquire(request.model, &model);
   SessionLease kept;
   if (error.ok() && !request.session_id.empty()) {
     error = state.sessions.TakeForRequest(request.session_id, model, &kept);
   }
-  if (!error.ok()) return Refuse(exchange, error);
+  if (!error.ok()) return Answer(exchange, error, {});
 
   Generation generation(request, model, std::move(kept), exchange.socket());
   error = generation.Start(0);
-  if (!error.ok()) return Refuse(exchange, error);
+  if (!error.ok()) return Answer(exchange, error, {});
   CompletionShaper shaper(request, *model, exchange, generation.choices().size());
   const bool begun = !request.stream || shaper.BeginStream();
   if (begun) error = generation.Run(state.options.generation, &shaper);
@@ -207,7 +202,7 @@ int ServeCompletion(ServerState& state, HttpExchange& exchange) {
     shaper.EndStream(generation, error);
     return 200;
   }
-  if (!error.ok()) return Refuse(exchange, error);
+  if (!error.ok()) return Answer(exchange, error, {});
   ReplyJson(exchange, shaper.Whole(generation));
   return 200;
 }

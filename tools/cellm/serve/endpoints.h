@@ -18,6 +18,21 @@ int ServeCompletion(ServerState& state, HttpExchange& exchange);
 int ServeModels(ServerState& state, HttpExchange& exchange);
 int ServeHealth(ServerState& state, HttpExchange& exchange);
 int ServeMetrics(ServerState& state, HttpExchange& exchange);
+int ServeProps(ServerState& state, HttpExchange& exchange);
+// text_endpoints.cc
+int ServeTokenize(ServerState& state, HttpExchange& exchange);
+int ServeDetokenize(ServerState& state, HttpExchange& exchange);
+int ServeApplyTemplate(ServerState& state, HttpExchange& exchange);
+int ServeCountTokens(ServerState& state, HttpExchange& exchange);
+// embeddings.cc
+int ServeEmbeddings(ServerState& state, HttpExchange& exchange);
+// responses.cc
+int ServeResponses(ServerState& state, HttpExchange& exchange);
+// session_endpoints.cc
+int ServeSessions(ServerState& state, HttpExchange& exchange);
+int ServeSession(ServerState& state, HttpExchange& exchange);
+int ServeSessionAction(ServerState& state, HttpExchange& exchange);
+int ServeDeleteSession(ServerState& state, HttpExchange& exchange);
 
 // Finds the endpoint and calls it: authentication, CORS, methods and content types are checked
 // here, for all of them.

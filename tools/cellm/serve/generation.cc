@@ -90,6 +90,14 @@ ApiError Generation::Submit(size_t prompt, cellm_session* session, uint64_t seed
 
 ApiError Generation::Start(uint32_t request_flags) {
   flags_ = request_flags;
+  const Constraint& constraint = request_.constraint;
+  if (constraint.kind != Constraint::Kind::kNone) {
+    return BadField(constraint.param, constraint.param + ": this build cannot constrain replies",
+                    "unsupported");
+  }
+  if (request_.tool_choice == ToolChoice::kRequired || request_.tool_choice == ToolChoice::kNamed) {
+    return BadField("tool_choice", "tool_choice: this build cannot force calls", "unsupported");
+  }
   const size_t prompts = std::max<size_t>(1, request_.prompts.size() + request_.prompt_ids.size());
   if (kept_ && (request_.choices > 1 || prompts > 1)) {
     return BadField("session_id", "session_id: a kept session has one reply at a time",

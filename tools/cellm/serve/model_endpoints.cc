@@ -1,4 +1,7 @@
-// /v1/models, /health, /metrics.
+// /v1/models, /health, /metrics, /props.
+#include <string>
+#include <vector>
+
 #include "cellm/common.h"
 #include "cellm/serve/endpoints.h"
 
@@ -49,6 +52,52 @@ int ServeMetrics(ServerState& state, HttpExchange& exchange) {
   const int connections = state.http == nullptr ? 0 : state.http->connections();
   exchange.Reply(200, "text/plain; version=0.0.4; charset=utf-8",
                  state.metrics.Text(state.models, connections, state.sessions.live()));
+  return 200;
+}
+
+// What this server is and what its open models can do: for pages and programs that adapt to it.
+int ServeProps(ServerState& state, HttpExchange& exchange) {
+  std::string models;
+  for (const ModelLease& model : state.models.Open()) {
+    std::vector<char> info;
+    size_t bytes = 0;
+    (void)cellm_model_get_info_json(model->model.get(), nullptr, 0, &bytes, nullptr);
+    info.resize(bytes);
+    if (cellm_model_get_info_json(model->model.get(), info.data(), info.size(), &bytes, nullptr) !=
+        CELLM_OK) {
+      continue;
+    }
+    cellm_engine_info engine = CELLM_ENGINE_INFO_INIT;
+    cellm_memory memory = CELLM_MEMORY_INIT;
+    (void)cellm_engine_get_info(model->engine.get(), &engine, nullptr);
+    (void)cellm_engine_get_memory(model->engine.get(), &memory, nullptr);
+    JsonObject bytes_by_class;
+    bytes_by_class.Add("weights", memory.weights)
+        .Add("cache", memory.cache)
+        .Add("activations", memory.activations)
+        .Add("tokenizer", memory.tokenizer)
+        .Add("other", memory.other)
+        .Add("used", memory.used)
+        .Add("peak", memory.peak);
+    if (!models.empty()) models += ", ";
+    models += JsonObject()
+                  .Add("name", model->name)
+                  .Add("context_tokens", uint64_t{model->context_tokens})
+                  .Add("threads", engine.threads)
+                  .Add("kernels", engine.kernels)
+                  .AddRaw("memory", bytes_by_class.Finish())
+                  .AddRaw("weights", WeightsJson(model->engine.get()))
+                  .AddRaw("info", std::string_view(info.data(), info.size()))
+                  .Finish();
+  }
+  ReplyJson(exchange, JsonObject()
+                          .Add("version", cellm_version_string())
+                          .Add("started", state.started_s)
+                          .Add("max_requests", uint64_t{state.options.max_requests})
+                          .Add("requests", state.metrics.generating.load())
+                          .Add("sessions", static_cast<uint64_t>(state.sessions.live()))
+                          .AddRaw("models", Bracketed(models))
+                          .Finish());
   return 200;
 }
 

@@ -138,13 +138,11 @@ Result<ModelLease> Models::OpenEntry(Entry* entry) {
   auto state = std::make_shared<OpenModelState>();
   state->name = entry->spec.name;
   state->model = std::move(loaded.model);
-  CELLM_ASSIGN_OR_RETURN(
-      state->engine,
-      OpenEngineWith(arguments_, state->model.get(), [&](cellm_engine_options* options) {
-        options->memory_bytes = budget;
-        options->max_sessions = parallel_;
-        if (arguments_.Switch("private-sessions")) options->flags |= CELLM_ENGINE_PRIVATE_SESSIONS;
-      }));
+  CELLM_ASSIGN_OR_RETURN(state->engine, OpenEngineWith(arguments_, state->model.get(),
+                                                       [&](cellm_engine_options* options) {
+                                                         options->memory_bytes = budget;
+                                                         options->max_sessions = parallel_;
+                                                       }));
   cellm_engine_info info = CELLM_ENGINE_INFO_INIT;
   cellm_error error = CELLM_ERROR_INIT;
   if (cellm_engine_get_info(state->engine.get(), &info, &error) != CELLM_OK) {
@@ -152,6 +150,13 @@ Result<ModelLease> Models::OpenEntry(Entry* entry) {
   }
   state->context_tokens = info.context_tokens;
   state->vocabulary = info.vocabulary;
+  state->token_kinds =
+      std::vector<std::atomic<uint8_t>>(static_cast<size_t>(std::max(info.vocabulary, 0)));
+  cellm_model_info model_info = CELLM_MODEL_INFO_INIT;
+  if (cellm_model_get_info(state->model.get(), &model_info, &error) != CELLM_OK) {
+    return ToStatus(error);
+  }
+  state->hidden = model_info.hidden;
   CELLM_ASSIGN_OR_RETURN(state->runner, Runner::Create(state->engine.get()));
   std::fprintf(stderr, "serve: %s: context of %u tokens, %d threads, %s kernels\n",
                state->name.c_str(), info.context_tokens, info.threads, info.kernels);

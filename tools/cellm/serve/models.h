@@ -10,6 +10,7 @@
 // that was used longest ago and that nobody uses now is closed first; when all are in use, the
 // caller is told to come back.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,6 +34,9 @@ struct OpenModelState {
   std::unique_ptr<Runner> runner;  // ends before the engine
   uint32_t context_tokens = 0;
   int32_t vocabulary = 0;
+  int32_t hidden = 0;
+  // By token: whether it is special; found out when it first occurs (TokenKind). Any thread.
+  mutable std::vector<std::atomic<uint8_t>> token_kinds;
 };
 // Keeps a model open while something runs on it.
 using ModelLease = std::shared_ptr<OpenModelState>;

@@ -328,6 +328,8 @@ ApiError ParseBody(std::string_view body, std::unique_ptr<json::Document>* out) 
   return {};
 }
 
+bool IsSessionName(std::string_view name) { return IsName(name, 64) && name[0] != '.'; }
+
 void ReadTools(Fields* fields, GenerateRequest* out) {
   json::Value tools;
   (void)fields->Bool("parallel_tool_calls", &out->parallel_tool_calls);
@@ -390,7 +392,7 @@ void ReadCommon(Fields* fields, GenerateRequest* out) {
   }
   std::string tier;
   if (fields->Text("service_tier", &tier)) out->background = tier == "flex";
-  if (fields->Text("session_id", &out->session_id) && !IsName(out->session_id, 64)) {
+  if (fields->Text("session_id", &out->session_id) && !IsSessionName(out->session_id)) {
     fields->Fail("session_id", "expected 1 to 64 letters, digits, '_', '-' and '.'",
                  "invalid_value");
   }

@@ -74,6 +74,9 @@ ApiError ParseCompletionRequest(json::Value body, GenerateRequest* out,
 // A body as a JSON object. 400: not JSON (message: where), no object, too deep or too large.
 ApiError ParseBody(std::string_view body, std::unique_ptr<json::Document>* out);
 
+// 1 to 64 letters, digits, '_', '-' and '.': safe in paths and file names.
+bool IsSessionName(std::string_view name);
+
 // The part that every kind of request shares: sampling, limits, streaming, session.
 void ReadCommon(Fields* fields, GenerateRequest* out);
 // tools, tool_choice, parallel_tool_calls.

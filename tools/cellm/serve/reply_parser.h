@@ -7,14 +7,18 @@
 //   <think> ... </think>  text for the user  <tool_call>{"name": ..., "arguments": ...}</tool_call>
 //        reasoning             content                          a call
 //
-// Text is shown as early as it cannot be the beginning of a marker any more. A call is held until
-// it is whole, then handed out with arguments that are JSON for certain; what turns out not to be a
-// call (broken JSON, cut short by a limit) is content, to the last byte. Nothing is lost.
+// Text is shown as soon as it cannot be the beginning of a mark any more. A call is held until it
+// is whole, then handed out with arguments that are JSON for certain; what turns out not to be a
+// call (broken JSON, cut short by a limit) is content, to the last byte. Work is linear in the
+// text.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "cellm/serve/tool_syntax.h"
 
 namespace cellm::tools::serve {
 
@@ -25,29 +29,71 @@ struct ReplyPiece {
   std::string tool_name;  // of a call
 };
 
-// How a model marks its reasoning.
-struct ReasoningFormat {
-  std::string open = "<think>";
-  std::string close = "</think>";
-  bool split = true;         // false: reasoning is content like everything else
-  bool starts_open = false;  // the prompt ends with the opening mark
+struct ReplyFormat {
+  std::vector<Tool> tools;      // empty: no calls are looked for
+  bool one_call = false;        // parallel_tool_calls: false; further calls are dropped
+  bool split_reasoning = true;  // false: reasoning is content like everything else
+  bool channels = false;        // gpt-oss: messages with <|channel|> heads
+  // The prompt ends with this opening mark ("<think>"), so the reply begins inside; "": it does
+  // not.
+  std::string open_reasoning;
 };
+// What the end of a prompt says about the reply that follows.
+void ReadPromptEnd(std::string_view prompt, ReplyFormat* format);
+// Marks of reasoning and of channels, which a model may write as special tokens.
+bool IsMark(std::string_view text);
 
 class ReplyParser {
  public:
-  explicit ReplyParser(ReasoningFormat reasoning);
+  explicit ReplyParser(ReplyFormat format);
   void Feed(std::string_view text, std::vector<ReplyPiece>* out);
   // The end of the text: what was held is decided now.
   void Finish(std::vector<ReplyPiece>* out);
+  // From now on this text (a special token that is no mark) is left out of the content.
+  void Drop(const std::string& text);
 
  private:
-  enum class State : uint8_t { kStart, kReasoning, kAfterReasoning, kContent };
+  enum class State : uint8_t {
+    kStart,
+    kReasoning,
+    kContent,
+    kCall,
+    kChannelHead,
+    kChannelReasoning,
+    kChannelCall
+  };
   bool Advance(bool at_end, std::vector<ReplyPiece>* out);
+  bool AdvanceStart(bool at_end);
+  bool AdvanceReasoning(bool at_end, std::vector<ReplyPiece>* out);
+  bool AdvanceContent(bool at_end, std::vector<ReplyPiece>* out);
+  bool AdvanceCall(bool at_end, std::vector<ReplyPiece>* out);
+  bool AdvanceChannel(bool at_end, std::vector<ReplyPiece>* out);
+  enum class CallOutcome : uint8_t { kNeedMore, kCalls, kNoCall };
+  CallOutcome ReadCall(bool at_end, size_t* consumed, std::vector<ToolCall>* calls);
+  CallOutcome ReadValueCall(bool at_end, size_t* consumed, std::vector<ToolCall>* calls);
+  bool SkipClose(bool at_end, size_t* consumed) const;
+  void BeginCall(const CallMarker* marker, size_t body_at);
+  void EmitCalls(std::vector<ToolCall> calls, std::vector<ReplyPiece>* out);
   void Emit(ReplyPiece::Kind kind, size_t bytes, std::vector<ReplyPiece>* out);
+  void EmitContent(size_t bytes, std::vector<ReplyPiece>* out);
 
-  ReasoningFormat reasoning_;
+  ReplyFormat format_;
   State state_ = State::kStart;
   std::string held_;
+  std::string space_;  // blanks that are content only if more content follows
+  std::string reasoning_close_;
+  std::vector<std::string> dropped_;
+  bool any_content_ = false;
+  bool trim_ = false;  // blanks at the front of the content are dropped
+  size_t calls_ = 0;
+  bool bare_calls_ = false;  // the last one had no marks around it
+  std::string channel_tool_;
+  // Of the call that is held.
+  const CallMarker* marker_ = nullptr;
+  size_t body_at_ = 0;   // its body begins here in held_
+  size_t value_at_ = 0;  // the JSON in it, 0: not found yet
+  size_t searched_ = 0;  // no closing mark before this
+  ValueExtent extent_;
 };
 
 // How many bytes at the end of `text` could be the beginning of `marker` (not all of it).

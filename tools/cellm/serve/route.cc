@@ -16,9 +16,23 @@ struct RouteRow {
 };
 
 constexpr RouteRow kRoutes[] = {
-    {"POST", "/v1/chat/completions", ServeChat}, {"POST", "/v1/completions", ServeCompletion},
-    {"GET", "/v1/models", ServeModels},          {"GET", "/v1/models/", ServeModels},
-    {"GET", "/health", ServeHealth, true},       {"GET", "/metrics", ServeMetrics},
+    {"POST", "/v1/chat/completions", ServeChat},
+    {"POST", "/v1/completions", ServeCompletion},
+    {"GET", "/v1/models", ServeModels},
+    {"GET", "/v1/models/", ServeModels},
+    {"GET", "/health", ServeHealth, true},
+    {"GET", "/metrics", ServeMetrics},
+    {"GET", "/props", ServeProps},
+    {"POST", "/v1/embeddings", ServeEmbeddings},
+    {"POST", "/v1/responses", ServeResponses},
+    {"POST", "/tokenize", ServeTokenize},
+    {"POST", "/detokenize", ServeDetokenize},
+    {"POST", "/apply-template", ServeApplyTemplate},
+    {"POST", "/count_tokens", ServeCountTokens},
+    {"GET", "/sessions", ServeSessions},
+    {"GET", "/sessions/", ServeSession},
+    {"POST", "/sessions/", ServeSessionAction},
+    {"DELETE", "/sessions/", ServeDeleteSession},
 };
 
 bool Matches(const RouteRow& row, std::string_view path) {

@@ -57,6 +57,15 @@ void ReplyJson(HttpExchange& exchange, std::string_view body) {
   exchange.Reply(200, "application/json", body);
 }
 
+int Answer(HttpExchange& exchange, const ApiError& error, std::string_view body) {
+  if (error.ok()) {
+    ReplyJson(exchange, body);
+    return 200;
+  }
+  ReplyError(exchange, error);
+  return error.status;
+}
+
 std::string Bracketed(std::string_view entries) {
   std::string list = "[";
   return list.append(entries).append("]");

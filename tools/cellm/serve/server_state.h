@@ -68,6 +68,8 @@ class Admission {
 // Replies with an error (and counts nothing: routing does).
 void ReplyError(HttpExchange& exchange, const ApiError& error);
 void ReplyJson(HttpExchange& exchange, std::string_view body);
+// Either; returns the status.
+int Answer(HttpExchange& exchange, const ApiError& error, std::string_view body);
 
 // "[entries]", from entries that are joined already.
 std::string Bracketed(std::string_view entries);
