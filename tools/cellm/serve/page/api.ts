@@ -19,6 +19,7 @@ export class Failure extends Error {
     readonly retry_after_s = 0,
     readonly needed = 0, // tokens; 0: not said
     readonly available = 0,
+    readonly code = "", // the server's own word for it
   ) {
     super(message);
   }
@@ -110,24 +111,37 @@ export function toFailure(status: number, body: unknown, retry_after_s: number):
   else if (status === 429 || status === 503 || code === "server_busy") kind = "busy";
   else if (status === 401) kind = "key";
   else if (status === 409) kind = "conflict";
-  return new Failure(kind, message, retry_after_s, count("needed"), count("available"));
+  return new Failure(kind, message, retry_after_s, count("needed"), count("available"), code);
 }
 
+// The models that are served, with their context where they are open already.
 export async function listModels(): Promise<Model[]> {
   const answer = (await (await call("v1/models")).json()) as { data?: unknown };
   if (!Array.isArray(answer.data)) return [];
+  const contexts = await readContexts();
   const models: Model[] = [];
   for (const each of answer.data as Record<string, unknown>[]) {
     const id = each["id"];
     if (typeof id !== "string") continue;
-    const context = each["context_tokens"] ?? each["max_model_len"];
-    models.push({
-      id,
-      loaded: each["loaded"] === true,
-      context_tokens: typeof context === "number" ? context : 0,
-    });
+    models.push({ id, loaded: each["loaded"] === true, context_tokens: contexts.get(id) ?? 0 });
   }
   return models;
+}
+
+async function readContexts(): Promise<Map<string, number>> {
+  const contexts = new Map<string, number>();
+  let answer: { models?: unknown };
+  try {
+    answer = (await (await call("props")).json()) as { models?: unknown };
+  } catch {
+    return contexts; // a proxy may let nothing but /v1 through; the page does without
+  }
+  if (!Array.isArray(answer.models)) return contexts;
+  for (const each of answer.models as Record<string, unknown>[]) {
+    const { name, context_tokens } = each;
+    if (typeof name === "string" && typeof context_tokens === "number") contexts.set(name, context_tokens);
+  }
+  return contexts;
 }
 
 export async function isAlive(): Promise<boolean> {
@@ -143,15 +157,13 @@ export async function readMetrics(): Promise<string> {
   return (await call("metrics", { signal: deadline(5000) })).text();
 }
 
-// Whether sessions are kept by name here; asked once.
-export async function hasSessions(): Promise<boolean> {
-  try {
-    await call("sessions");
-    return true;
-  } catch (error) {
-    if (error instanceof Failure && error.kind === "refused") return false;
-    throw error;
-  }
+// Names of the sessions that the server keeps.
+export async function listSessions(): Promise<string[]> {
+  const answer = (await (await call("sessions")).json()) as { data?: unknown };
+  if (!Array.isArray(answer.data)) return [];
+  return (answer.data as Record<string, unknown>[])
+    .map((each) => each["id"])
+    .filter((id): id is string => typeof id === "string");
 }
 
 // A session that shares all that `id` holds. Throws Failure, "refused" when there is no such session.

@@ -5,9 +5,9 @@ import {
   Model,
   deleteSession,
   forkSession,
-  hasSessions,
   isAlive,
   listModels,
+  listSessions,
   setApiKey,
 } from "./api";
 import { fromBackup, toBackup } from "./backup";
@@ -51,7 +51,7 @@ class App implements Actions {
   private readonly sidebar = new Sidebar(this);
   private readonly generations = new Generations(
     (progress, ended) => this.onProgress(progress, ended),
-    () => this.sessions_offered && this.settings.sessions,
+    () => this.settings.sessions,
   );
   private readonly engine = new EnginePanel(
     () => this.generations.all(),
@@ -61,12 +61,12 @@ class App implements Actions {
   private readonly columns_element = h("main", { class: "columns" });
   private readonly tabs = h("div", { class: "tabs", role: "group", "aria-label": "Columns" });
   private readonly banner = h("div", { class: "banner", role: "alert", hidden: true });
-  private readonly pulse_text = h("span", { class: "pulse-text" }, "Engine");
+  private readonly pulse_rate = h("span", { class: "pulse-rate" });
+  private readonly pulse_memory = h("span", {}, "Engine");
   private readonly pulse: HTMLButtonElement;
   private readonly theme_button: HTMLButtonElement;
   private readonly shortcuts: readonly Shortcut[];
   private model_list: Model[] = [];
-  private sessions_offered = false;
   private store!: Store;
   private active = ""; // the conversation that had the focus last
   private readonly dirty = new Set<string>(); // of whose replies a frame has not shown the newest
@@ -78,7 +78,8 @@ class App implements Actions {
       "button",
       { type: "button", class: "pulse", title: "Engine (Alt+M)", "aria-controls": "engine" },
       icon("pulse"),
-      this.pulse_text,
+      this.pulse_rate,
+      this.pulse_memory,
     );
     this.pulse.addEventListener("click", () => this.toggleEngine());
     this.theme_button = iconButton("auto", "Theme", () => this.nextTheme(), "Alt+L");
@@ -110,7 +111,7 @@ class App implements Actions {
         "header",
         { class: "topbar" },
         iconButton("menu", "Conversations", () => this.toggleSidebar(), "Alt+B"),
-        h("h1", { class: "brand" }, brandMark(), "cellm"),
+        h("h1", { class: "brand" }, brandMark(), h("span", { class: "brand-word" }, "cellm")),
         this.tabs,
         this.pulse,
         this.theme_button,
@@ -173,7 +174,6 @@ class App implements Actions {
   private async reachServer(): Promise<void> {
     try {
       this.model_list = await listModels();
-      this.sessions_offered = await hasSessions();
       this.banner.hidden = true;
       this.adoptModel();
     } catch (error) {
@@ -246,8 +246,14 @@ class App implements Actions {
       return;
     }
     if (progress.failure?.kind === "gone") this.lost();
-    this.columns.get(conversation.id)?.ended(progress);
+    // A model that was opened for this reply says its context only now.
+    const model = this.model_list.find((each) => each.id === conversation.model);
+    if (model !== undefined && model.context_tokens === 0 && progress.failure === null) {
+      void this.reachServer().then(() => this.columns.get(conversation.id)?.render());
+    }
     this.changed(conversation);
+    void this.store.flush();
+    this.columns.get(conversation.id)?.ended(progress);
   }
 
   private showProgress(): void {
@@ -277,21 +283,18 @@ class App implements Actions {
       this.branchSession(source, branch ? reply : null),
     );
     this.changed(conversation);
+    void this.store.flush();
     this.columns.get(conversation.id)?.render();
   }
 
   // A new branch gets a session of its own that shares what the old one holds, so that both stay
-  // evaluated. Without sessions the engine finds the common beginning by itself.
+  // evaluated.
   private async branchSession(source: string, turn: Turn | null): Promise<void> {
-    if (turn === null || !this.sessions_offered || !this.settings.sessions) return;
-    const name = newId();
-    try {
-      await forkSession(source, name);
-      turn.session = name;
-    } catch {
-      // Gone with an earlier server, or never made: the branch begins a session of its own.
-      turn.session = name;
-    }
+    if (turn === null || !this.settings.sessions) return;
+    turn.session = newId();
+    // Where there is none to fork (an earlier server's, or closed to make room) the branch begins a
+    // session of its own.
+    await forkSession(source, turn.session).catch(() => undefined);
   }
 
   send(conversation: Conversation, text: string): boolean {
@@ -439,10 +442,10 @@ class App implements Actions {
 
   // The server's sessions of a conversation hold memory there.
   private endSessions(conversation: Conversation): void {
-    if (!this.sessions_offered) return;
-    for (const name of sessionsOf(conversation)) {
-      deleteSession(name).catch(() => undefined); // most were never made
-    }
+    const mine = new Set(sessionsOf(conversation));
+    void listSessions()
+      .then((names) => Promise.all(names.filter((name) => mine.has(name)).map(deleteSession)))
+      .catch(() => undefined); // the server is gone, and they with it
   }
 
   async deleteConversation(conversation: Conversation): Promise<void> {
@@ -462,7 +465,7 @@ class App implements Actions {
     const turns = path(conversation);
     const last = turns[turns.length - 1];
     const copy = copyPath(conversation, Date.now());
-    if (last !== undefined && this.sessions_offered && this.settings.sessions) {
+    if (last !== undefined && this.settings.sessions) {
       // Without it the copy is evaluated again, as far as the engine does not know its beginning.
       await forkSession(sessionOf(conversation, last), copy.id).catch(() => undefined);
     }
@@ -562,8 +565,8 @@ class App implements Actions {
   }
 
   private showPulse(bytes: number, rate: number): void {
-    const memory = formatBytes(bytes);
-    this.pulse_text.textContent = rate > 0 ? `${formatRate(rate)} tok/s \u00b7 ${memory}` : memory;
+    this.pulse_rate.textContent = rate > 0 ? `${formatRate(rate)} tok/s \u00b7` : "";
+    this.pulse_memory.textContent = formatBytes(bytes);
   }
 
   private onFocus(event: FocusEvent): void {

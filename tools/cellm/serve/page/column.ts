@@ -115,10 +115,29 @@ export class Column {
       elements.push(view.element);
       view.update(progress, index >= first);
     });
+    const focus = this.focusInTurns();
     this.views = views;
     this.place(elements.length > 0 ? elements : [this.emptyState()]);
+    this.restoreFocus(focus);
     this.showState(progress);
     this.follow();
+  }
+
+  // Which turn has the focus, and which of its buttons: another version of it gets the focus then.
+  private focusInTurns(): { index: number; button: string | null } | null {
+    const active = document.activeElement;
+    const index = Array.from(this.views.values()).findIndex((view) => view.element.contains(active));
+    if (active === null || index < 0) return null;
+    return { index, button: active.matches("button") ? active.getAttribute("aria-label") : null };
+  }
+
+  private restoreFocus(focus: { index: number; button: string | null } | null): void {
+    if (focus === null || this.log.contains(document.activeElement)) return;
+    const view = Array.from(this.views.values())[focus.index];
+    if (view === undefined) return this.field.focus();
+    const buttons = Array.from(view.element.querySelectorAll<HTMLButtonElement>(".turn-tools button"));
+    const same = buttons.find((button) => button.getAttribute("aria-label") === focus.button);
+    (same !== undefined && !same.disabled ? same : view.element).focus();
   }
 
   // Leaves elements that are in place alone, so that focus and selections survive.

@@ -161,8 +161,7 @@ export class EnginePanel {
       h(
         "p",
         { class: "hint" },
-        `${formatCount(reused_tokens)} of ${formatCount(prompt_tokens)} were in the cache; ` +
-          `${formatCount(state.generated_tokens)} written`,
+        `${formatCount(reused_tokens)} of ${formatCount(prompt_tokens)} were in the cache`,
       ),
     );
   }
@@ -178,6 +177,7 @@ export class EnginePanel {
         { class: "legend" },
         fact("Running", formatCount(state.running)),
         fact("Waiting", formatCount(state.waiting)),
+        fact("Tokens written", formatCount(state.generated_tokens)),
         fact("Sessions", formatCount(state.sessions)),
         fact("Beginnings kept", `${formatCount(state.kept_beginnings)} \u00b7 ${formatBytes(state.kept_bytes)}`),
       ),

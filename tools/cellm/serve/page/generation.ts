@@ -25,6 +25,8 @@ export const MOST_STREAMS = 5;
 // How often a busy server is asked again before the user has to.
 const MOST_RETRIES = 20;
 const LEAST_RETRY_MS = 250;
+// After so many conflicts a reply is asked for without its session: another tab is using it.
+const MOST_CONFLICTS = 8;
 
 export interface Progress {
   readonly conversation: Conversation;
@@ -99,7 +101,7 @@ export class Generations {
   private async begin(progress: Progress, signal: AbortSignal): Promise<Response> {
     const { conversation, turn } = progress;
     const sampling: Sampling = conversation.sampling;
-    const request: ChatRequest = {
+    let request: ChatRequest = {
       model: conversation.model,
       messages: messagesFor(conversation, turn),
       sampling,
@@ -114,6 +116,11 @@ export class Generations {
           (error.kind === "busy" || error.kind === "conflict") &&
           tries < MOST_RETRIES;
         if (!again) throw error;
+        if (error.code === "session_model" || (error.kind === "conflict" && tries >= MOST_CONFLICTS)) {
+          // The session is another model's, or another tab's. The engine still finds what it knows.
+          request = { ...request, session: null };
+          continue;
+        }
         // A conflict is a reply that was just stopped and ends with the server's next step.
         const wait_ms = Math.max(error.retry_after_s * 1000, LEAST_RETRY_MS);
         if (error.kind === "busy") {

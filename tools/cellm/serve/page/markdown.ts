@@ -276,7 +276,9 @@ function belongsToItem(lines: string[], i: number, marker: Marker, item: string[
   const indent = indentOf(line);
   if (indent >= marker.content) return true;
   if (indent >= marker.indent + 2 && readMarker(line) !== null) return true;
-  return !isBlank(item[item.length - 1]!) && !interrupts(lines, i);
+  // A paragraph goes on without its indent; another number is the next item, not its text.
+  if (isBlank(item[item.length - 1]!) || readMarker(line) !== null) return false;
+  return !interrupts(lines, i);
 }
 
 function readTable(lines: string[], i: number, align: Align[]): BlockRead {

@@ -54,6 +54,7 @@ export class Store {
     try {
       const transaction = this.database.transaction(TABLE, "readwrite");
       for (const each of conversations) transaction.objectStore(TABLE).put(each);
+      transaction.commit(); // now: the page may be about to go
       await completed(transaction);
     } catch {
       this.failed("The browser did not store the conversation. Export it to keep it.");
