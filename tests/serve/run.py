@@ -8,7 +8,25 @@ tests are skipped (exit code 77).
 """
 import os
 import sys
+import time
 import unittest
+
+SLOW_SECONDS = 2
+
+
+class TimedResult(unittest.TextTestResult):
+    """Names the tests that take long."""
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.begin = time.monotonic()
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        seconds = time.monotonic() - self.begin
+        if seconds > SLOW_SECONDS:
+            self.stream.writeln(f"{seconds:.1f} s: {test.id()}")
+
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -23,10 +41,14 @@ def main(cellm, build, test_file, *arguments):
         return 77
     for name in [name for name in os.environ if name in ("CELLM_MODEL", "CELLM_API_KEY")]:
         del os.environ[name]
-    os.environ.update(CELLM_BINARY=os.path.abspath(cellm), CELLM_TEST_MODEL=model)
+    os.environ.update(CELLM_BINARY=os.path.abspath(cellm), CELLM_TEST_MODEL=model,
+                      CELLM_BUILD_DIR=os.path.abspath(build))
     sys.path.insert(0, HERE)
     name = os.path.splitext(os.path.basename(test_file))[0]
-    run = unittest.main(module=name, argv=[test_file, *arguments], exit=False)
+    run = unittest.main(module=name, argv=[test_file, *arguments], exit=False,
+                        testRunner=unittest.TextTestRunner(resultclass=TimedResult))
+    if run.result.testsRun > 0 and run.result.testsRun == len(run.result.skipped):
+        return 77
     return 0 if run.result.wasSuccessful() else 1
 
 
