@@ -16,7 +16,7 @@ set -euo pipefail
 build="g++ cmake ninja-build pkg-config libpcre2-dev libedit-dev esbuild"
 test="libgtest-dev python3"
 ci="clang clang-format libclang-rt-14-dev libc6-dev g++-aarch64-linux-gnu qemu-user-static nodejs
-    npm git node-typescript chromium"
+    npm git node-typescript chromium python3-jsonschema"
 image="debootstrap buildah ca-certificates git"
 
 packages_of() {

@@ -556,6 +556,23 @@ CELLM_API cellm_status cellm_model_get_sampling(const cellm_model* model, cellm_
 #define CELLM_REQUEST_SHOW_SPECIAL 32u /* special tokens appear in the text */
 #define CELLM_REQUEST_KEEP_NOTHING 64u /* what is evaluated is not kept for later requests */
 
+/* What a reply must look like. Only tokens that can still lead to such a text are chosen, and end
+ * ids only when the text is complete; max_tokens may cut it short (CELLM_FINISH_LENGTH). What
+ * cannot be ensured is refused when the request is submitted, by name. docs/constrained-output.md
+ *   JSON_SCHEMA  JSON that the schema (JSON) accepts
+ *   GRAMMAR      a text of the rule "root" of GBNF rules
+ *   REGEX        a text that the whole regular expression matches
+ *   CHOICES      one of the strings of a JSON array
+ *   STRUCTURAL   {"triggers": [text], "tags": [{"begin": text, "schema": {...}, "end": text}],
+ *                "at_least_one": bool, "stop_after_first": bool}: free text until a trigger, then
+ *                the tag that begins with it; without triggers, tags from the start */
+#define CELLM_CONSTRAINT_NONE 0
+#define CELLM_CONSTRAINT_JSON_SCHEMA 1
+#define CELLM_CONSTRAINT_GRAMMAR 2
+#define CELLM_CONSTRAINT_REGEX 3
+#define CELLM_CONSTRAINT_CHOICES 4
+#define CELLM_CONSTRAINT_STRUCTURAL 5
+
 typedef struct cellm_request_options {
   uint32_t struct_size;
   uint32_t flags;                 /* CELLM_REQUEST_... */
@@ -570,9 +587,14 @@ typedef struct cellm_request_options {
   void* progress_user;
   /* Null, or what cancels the request as soon as it is not 0. A signal handler may set it. */
   const volatile int32_t* stop_flag;
+  int32_t constraint; /* CELLM_CONSTRAINT_...; of this reply alone */
+  uint32_t reserved2;
+  cellm_text constraint_text;
 } cellm_request_options;
-#define CELLM_REQUEST_OPTIONS_INIT \
-  { sizeof(cellm_request_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define CELLM_REQUEST_OPTIONS_INIT                                                 \
+  {                                                                                \
+    sizeof(cellm_request_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0 } \
+  }
 
 /* Start a reply. The prompt is checked here and evaluated by the first _next or _run. A session has
  * one open request at a time; what the session has already evaluated of the same prompt is reused.
@@ -597,7 +619,7 @@ CELLM_API cellm_status cellm_session_submit_chat(cellm_session* session, const c
 
 #define CELLM_FINISH_NONE 0    /* not finished */
 #define CELLM_FINISH_END 1     /* an end id (it is the last token) */
-#define CELLM_FINISH_STOP 2    /* a stop string */
+#define CELLM_FINISH_STOP 2    /* a stop string; a constraint is complete and no end id can come */
 #define CELLM_FINISH_LENGTH 3  /* max_tokens */
 #define CELLM_FINISH_CONTEXT 4 /* the context is full */
 #define CELLM_FINISH_CANCELLED 5

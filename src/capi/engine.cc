@@ -220,6 +220,7 @@ Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState
   state->model = model;
   state->memory = MakeBudget(options);
   inner.allocator = state->memory->allocator.get();
+  state->constraints = std::make_unique<ConstraintCache>(*state->memory->allocator);
   const int32_t threads = options.threads == 0 ? platform::UsableCores() : options.threads;
   CELLM_ASSIGN_OR_RETURN(state->weights, BindWeights(model.get(), inner.kernels, inner.activations,
                                                      threads, options, state->memory));

@@ -97,10 +97,11 @@ Status PrepareReply(RequestState* request, std::span<const int32_t> ids,
   EngineState& engine = *request->session->engine;
   const RequestSettings& settings = request->settings;
   const int32_t vocabulary = engine.weights->model->info.vocab_size;
-  CELLM_ASSIGN_OR_RETURN(request->sampler,
-                         sample::Sampler::Create(settings.sampling, vocabulary,
-                                                 settings.has_seed ? settings.seed : DrawSeed(),
-                                                 *engine.memory->allocator));
+  CELLM_ASSIGN_OR_RETURN(
+      request->sampler,
+      sample::Sampler::Create(settings.sampling, vocabulary,
+                              settings.has_seed ? settings.seed : DrawSeed(),
+                              *engine.memory->allocator, settings.constraint != nullptr));
   for (const int32_t id : ids) request->sampler->Accept(id);
   CELLM_ASSIGN_OR_RETURN(request->stops, sample::StopMatcher::Create(settings.stops));
   if ((settings.flags & CELLM_REQUEST_IGNORE_END) == 0) {
@@ -110,8 +111,13 @@ Status PrepareReply(RequestState* request, std::span<const int32_t> ids,
   for (const int32_t id : settings.stop_ids) request->end_ids.Add(id);
   const bool skip_special = (settings.flags & CELLM_REQUEST_SHOW_SPECIAL) == 0;
   if (engine.model->tokenizer != nullptr) {
-    request->decoder =
-        std::make_unique<tokenizer::StreamDecoder>(*engine.model->tokenizer, skip_special);
+    request->decoder = std::make_unique<tokenizer::StreamDecoder>(
+        *engine.model->tokenizer, skip_special, settings.constraint != nullptr);
+  }
+  if (settings.constraint != nullptr) {
+    CELLM_ASSIGN_OR_RETURN(request->constrained,
+                           ConstrainedReply::Create(settings.constraint, *engine.model->tokenizer,
+                                                    vocabulary, *engine.memory->allocator));
   }
   if ((settings.flags & CELLM_REQUEST_LOGPROBS) != 0) {
     request->top.resize(settings.top_logprobs);
@@ -156,14 +162,17 @@ void FlushText(RequestState* request, Shown* shown) {
   if (!request->stops.Push(rest, &shown->text)) request->stops.Flush(&shown->text);
 }
 
-// Samples from `row` and decides about the token: text, stop rules, limits.
-Result<Choice> ChooseToken(RequestState* request, std::span<const float> row) {
-  CELLM_ASSIGN_OR_RETURN(const int32_t id, request->sampler->Sample(row));
+// Decides about a token that was chosen: text, stop rules, limits. `row` is what it was chosen
+// from, empty when it needed no choice. `more_follow`: the constraint is ahead of this token. True
+// when it is the last.
+Result<bool> StageToken(RequestState* request, int32_t id, std::span<const float> row,
+                        bool more_follow) {
   request->sampler->Accept(id);
+  request->chosen_ids.push_back(id);
   Shown shown;
   shown.id = id;
   shown.chosen_ns = NowNs();
-  FillLogprobs(request, row, &shown);
+  if (!row.empty()) FillLogprobs(request, row, &shown);
   ++request->chosen;
   ++request->context_used;
   const SessionState& session = *request->session;
@@ -174,11 +183,18 @@ Result<Choice> ChooseToken(RequestState* request, std::span<const float> row) {
     CELLM_ASSIGN_OR_RETURN(shown.raw, request->decoder->Push(id));
     if (request->stops.Push(shown.raw, &shown.text)) shown.finish = CELLM_FINISH_STOP;
   }
+  // Without end ids nobody can say that a constrained text is over.
+  bool complete = false;
+  if (request->constrained != nullptr && request->end_ids.ids().empty() && !more_follow) {
+    CELLM_ASSIGN_OR_RETURN(complete, request->constrained->IsComplete());
+  }
   const size_t context = static_cast<size_t>(session.engine->engine->context_tokens());
   if (shown.finish == CELLM_FINISH_STOP) {
     // Nothing that comes after it matters.
   } else if (ends) {
     shown.finish = CELLM_FINISH_END;
+  } else if (complete) {
+    shown.finish = CELLM_FINISH_STOP;
   } else if (request->settings.max_tokens > 0 && request->chosen >= request->settings.max_tokens) {
     shown.finish = CELLM_FINISH_LENGTH;
   } else if (request->context_used >= context) {
@@ -189,11 +205,56 @@ Result<Choice> ChooseToken(RequestState* request, std::span<const float> row) {
   const bool last = shown.finish != CELLM_FINISH_NONE || shown.overflows;
   if (shown.finish != CELLM_FINISH_NONE) FlushText(request, &shown);
   request->staged.push_back(std::move(shown));
-  return Choice{id, last};
+  return last;
+}
+
+// How many tokens may be added before a limit is reached.
+size_t TokensLeft(const RequestState& request) {
+  const size_t context = static_cast<size_t>(request.session->engine->engine->context_tokens());
+  size_t left = context > request.context_used ? context - request.context_used : 0;
+  const size_t most = request.settings.max_tokens;
+  if (most > 0) left = std::min(left, most > request.chosen ? most - request.chosen : 0);
+  return left;
+}
+
+// Adds the tokens that a constraint makes certain. With log-probabilities every token is evaluated
+// by itself, as each needs its row. True when one of them is the last.
+Result<bool> StageCertain(RequestState* request) {
+  if ((request->settings.flags & CELLM_REQUEST_LOGPROBS) != 0) return false;
+  CELLM_ASSIGN_OR_RETURN(const std::span<const int32_t> certain,
+                         request->constrained->TakeCertain(TokensLeft(*request), request->end_ids));
+  for (size_t i = 0; i < certain.size(); ++i) {
+    CELLM_ASSIGN_OR_RETURN(const bool last,
+                           StageToken(request, certain[i], {}, i + 1 < certain.size()));
+    if (last) return true;
+  }
+  return false;
+}
+
+// The tokens of one step: one from `row`, and around it those that are certain.
+Result<Choice> ChooseTokens(RequestState* request, std::span<const float> row) {
+  request->chosen_ids.clear();
+  bool last = false;
+  ConstrainedReply* const constrained = request->constrained.get();
+  if (constrained != nullptr) {
+    CELLM_ASSIGN_OR_RETURN(last, StageCertain(request));
+  }
+  if (request->chosen_ids.empty()) {
+    CELLM_ASSIGN_OR_RETURN(
+        const int32_t id, constrained == nullptr
+                              ? request->sampler->Sample(row)
+                              : constrained->Sample(request->sampler.get(), row, request->end_ids));
+    CELLM_ASSIGN_OR_RETURN(last, StageToken(request, id, row, false));
+    if (constrained != nullptr && !last) {
+      CELLM_ASSIGN_OR_RETURN(last, StageCertain(request));
+    }
+  }
+  const std::span<const int32_t> ids(request->chosen_ids);
+  return Choice{ids[0], last, ids.subspan(1)};
 }
 
 Result<Choice> Choose(void* user, std::span<const float> row) {
-  return ChooseToken(static_cast<RequestState*>(user), row);
+  return ChooseTokens(static_cast<RequestState*>(user), row);
 }
 
 bool IsCancelled(void* user) { return static_cast<RequestState*>(user)->cancelled(); }

@@ -18,9 +18,11 @@
 #include <vector>
 
 #include "base/status.h"
+#include "capi/constrained_reply.h"
 #include "capi/convert_args.h"
 #include "capi/handles.h"
 #include "cellm/cellm.h"
+#include "constrain/constraint.h"
 #include "sample/log_probs.h"
 #include "sample/sampler.h"
 #include "sample/stop.h"
@@ -41,6 +43,7 @@ struct RequestSettings {
   cellm_progress_fn progress = nullptr;
   void* progress_user = nullptr;
   const volatile int32_t* stop_flag = nullptr;
+  std::shared_ptr<constrain::Constraint> constraint;  // null: none
 };
 
 // One chosen token on its way to the owner.
@@ -71,6 +74,8 @@ struct RequestState {
   sample::StopMatcher stops;
   sample::StopIds end_ids;
   std::unique_ptr<tokenizer::StreamDecoder> decoder;  // null: ids only
+  std::unique_ptr<ConstrainedReply> constrained;      // null: no constraint
+  std::vector<int32_t> chosen_ids;                    // of this step
   std::vector<sample::Candidate> scratch;
   std::vector<sample::TokenLogProb> top;
   size_t chosen = 0;          // tokens of the reply

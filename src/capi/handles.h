@@ -18,6 +18,7 @@
 #include "base/allocator.h"
 #include "base/log.h"
 #include "capi/chat_template.h"
+#include "capi/constraints.h"
 #include "capi/handle_table.h"
 #include "capi/transcript.h"
 #include "cellm/cellm.h"
@@ -106,6 +107,7 @@ struct EngineState {
   bool private_pasts = false;   // no session sees another's pasts
   sample::StopIds end_ids;      // what the file says ends a text
   uint64_t next_share_key = 1;  // of private sessions
+  std::unique_ptr<ConstraintCache> constraints;
 };
 
 struct RequestState;

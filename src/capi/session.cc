@@ -51,26 +51,36 @@ using SubmitResult = Result<std::shared_ptr<RequestState>>;
 
 // The common end of the submit functions.
 SubmitResult Submit(Serving::Lock& lock, const std::shared_ptr<SessionState>& session,
-                    Prompt prompt, const cellm_request_options* options, ErrorDetails* details) {
+                    Prompt prompt, const cellm_request_options* options,
+                    std::shared_ptr<constrain::Constraint> constraint, ErrorDetails* details) {
   RequestSettings settings;
+  settings.constraint = std::move(constraint);
   CELLM_RETURN_IF_ERROR(ReadRequestOptions(options, *session->engine->model,
                                            session->engine->weights->model->info.vocab_size,
                                            &settings));
   return StartRequest(lock, session, std::move(prompt), std::move(settings), details);
 }
 
-// Runs `submit(lock, session, details)` under the lock and hands the request out.
+// Runs `submit(lock, session, constraint, details)` under the lock and hands the request out. The
+// constraint is compiled before: it may take a while.
 template <typename SubmitOne>
-cellm_status SubmitAndDeliver(cellm_session* session, cellm_request** out, cellm_error* error,
-                              const SubmitOne& submit) {
+cellm_status SubmitAndDeliver(cellm_session* session, const cellm_request_options* options,
+                              cellm_request** out, cellm_error* error, const SubmitOne& submit) {
   const std::shared_ptr<SessionState> state = Find(session);
   if (state == nullptr) return Report(NotOpen("session", session), error);
   if (out == nullptr) return Report(InvalidArgument("out is null"), error);
   ErrorDetails details;
+  EngineState& engine = *state->engine;
+  Result<std::shared_ptr<constrain::Constraint>> constraint =
+      engine.constraints->Get(options, engine.model->tokenizer.get(), engine.end_ids,
+                              engine.weights->model->info.vocab_size);
+  if (!constraint.ok()) {
+    return Report(constraint.status(), error, WithMemory(constraint.status(), details));
+  }
   SubmitResult request = InvalidArgument("nothing was submitted");
   {
-    Serving::Lock lock = state->engine->serving->Acquire();
-    request = submit(lock, state, &details);
+    Serving::Lock lock = engine.serving->Acquire();
+    request = submit(lock, state, std::move(constraint).value(), &details);
   }
   if (!request.ok()) return Report(request.status(), error, WithMemory(request.status(), details));
   cellm_request* const handle = Requests().Open(std::move(request).value());
@@ -88,7 +98,7 @@ Prompt Continue(const SessionState& session) {
 
 SubmitResult SubmitText(Serving::Lock& lock, const std::shared_ptr<SessionState>& session,
                         const char* text, size_t text_bytes, const cellm_request_options* options,
-                        ErrorDetails* details) {
+                        std::shared_ptr<constrain::Constraint> constraint, ErrorDetails* details) {
   std::string_view view;
   CELLM_RETURN_IF_ERROR(ReadText(text, text_bytes, "text", &view));
   if (session->engine->model->tokenizer == nullptr) {
@@ -107,11 +117,12 @@ SubmitResult SubmitText(Serving::Lock& lock, const std::shared_ptr<SessionState>
     return InvalidArgument("the prompt is empty and the model has no token to begin with");
   }
   prompt.ids.insert(prompt.ids.end(), ids.begin(), ids.end());
-  return Submit(lock, session, std::move(prompt), options, details);
+  return Submit(lock, session, std::move(prompt), options, std::move(constraint), details);
 }
 
 SubmitResult SubmitTokens(Serving::Lock& lock, const std::shared_ptr<SessionState>& session,
                           const int32_t* ids, size_t count, const cellm_request_options* options,
+                          std::shared_ptr<constrain::Constraint> constraint,
                           ErrorDetails* details) {
   if (ids == nullptr || count == 0) return InvalidArgument("the prompt has no tokens");
   if (count > static_cast<size_t>(limits::kMaxContext)) {
@@ -120,12 +131,12 @@ SubmitResult SubmitTokens(Serving::Lock& lock, const std::shared_ptr<SessionStat
   }
   Prompt prompt = Continue(*session);
   prompt.ids.insert(prompt.ids.end(), ids, ids + count);
-  return Submit(lock, session, std::move(prompt), options, details);
+  return Submit(lock, session, std::move(prompt), options, std::move(constraint), details);
 }
 
 SubmitResult SubmitChat(Serving::Lock& lock, const std::shared_ptr<SessionState>& session,
                         const cellm_chat* chat, const cellm_request_options* options,
-                        ErrorDetails* details) {
+                        std::shared_ptr<constrain::Constraint> constraint, ErrorDetails* details) {
   const ModelState& model = *session->engine->model;
   CELLM_ASSIGN_OR_RETURN(MarkedText rendering, RenderChat(model, chat, details));
   const Transcript& transcript = session->transcript;
@@ -148,7 +159,7 @@ SubmitResult SubmitChat(Serving::Lock& lock, const std::shared_ptr<SessionState>
   }
   prompt.rendering = std::move(rendering);
   prompt.end_ids = model.chat_template.end_ids;
-  return Submit(lock, session, std::move(prompt), options, details);
+  return Submit(lock, session, std::move(prompt), options, std::move(constraint), details);
 }
 
 Result<std::shared_ptr<SessionState>> NewSession(const std::shared_ptr<EngineState>& engine,
@@ -432,29 +443,32 @@ cellm_status cellm_session_get_tokens(const cellm_session* session, int32_t* ids
 cellm_status cellm_session_submit_tokens(cellm_session* session, const int32_t* ids, size_t count,
                                          const cellm_request_options* options, cellm_request** out,
                                          cellm_error* error) {
-  return SubmitAndDeliver(session, out, error,
-                          [&](Serving::Lock& lock, const auto& state, ErrorDetails* details) {
-                            return SubmitTokens(lock, state, ids, count, options, details);
-                          });
+  return SubmitAndDeliver(
+      session, options, out, error,
+      [&](Serving::Lock& lock, const auto& state, auto constraint, ErrorDetails* details) {
+        return SubmitTokens(lock, state, ids, count, options, std::move(constraint), details);
+      });
 }
 
 cellm_status cellm_session_submit_text(cellm_session* session, const char* text, size_t text_bytes,
                                        const cellm_request_options* options, cellm_request** out,
                                        cellm_error* error) {
-  return SubmitAndDeliver(session, out, error,
-                          [&](Serving::Lock& lock, const auto& state, ErrorDetails* details) {
-                            return SubmitText(lock, state, text, text_bytes, options, details);
-                          });
+  return SubmitAndDeliver(
+      session, options, out, error,
+      [&](Serving::Lock& lock, const auto& state, auto constraint, ErrorDetails* details) {
+        return SubmitText(lock, state, text, text_bytes, options, std::move(constraint), details);
+      });
 }
 
 cellm_status cellm_session_submit_chat(cellm_session* session, const cellm_chat* chat,
                                        const cellm_request_options* options, cellm_request** out,
                                        cellm_error* error) {
   if (chat == nullptr) return Report(InvalidArgument("chat is null"), error);
-  return SubmitAndDeliver(session, out, error,
-                          [&](Serving::Lock& lock, const auto& state, ErrorDetails* details) {
-                            return SubmitChat(lock, state, chat, options, details);
-                          });
+  return SubmitAndDeliver(
+      session, options, out, error,
+      [&](Serving::Lock& lock, const auto& state, auto constraint, ErrorDetails* details) {
+        return SubmitChat(lock, state, chat, options, std::move(constraint), details);
+      });
 }
 
 cellm_status cellm_request_next(cellm_request* request, cellm_token* token, cellm_error* error) {

@@ -578,7 +578,8 @@ void Serving::AfterItem(Request* request, int32_t count, int64_t now_ns) {
   const Choice choice = request->choice.value();
   if (choice.token >= 0) {
     request->spec.tokens.push_back(choice.token);
-    --request->allowed;
+    request->spec.tokens.insert(request->spec.tokens.end(), choice.more.begin(), choice.more.end());
+    request->allowed -= 1 + static_cast<int32_t>(choice.more.size());
     token_credit_ -= 1;
     if (request->spec.token_interval_ns > 0) {
       request->due_ns = now_ns + request->spec.token_interval_ns;

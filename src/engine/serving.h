@@ -62,7 +62,10 @@ struct ServingOptions {
 // What becomes of the logits after the last known token.
 struct Choice {
   int32_t token = -1;  // goes on with this one; < 0: nothing is added
-  bool last = false;   // the request ends (the token, if any, is not evaluated)
+  bool last = false;   // the request ends (the last token, if any, is not evaluated)
+  // Tokens that follow `token` and need no logits: they are evaluated together. Valid until the
+  // hook is called again.
+  std::span<const int32_t> more;
 };
 
 struct RequestHooks {

@@ -1,6 +1,7 @@
 #include "sample/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -75,7 +76,8 @@ Sampler::Sampler(const SamplingOptions& options, int32_t vocabulary, uint64_t se
 }
 
 Result<std::unique_ptr<Sampler>> Sampler::Create(const SamplingOptions& options, int32_t vocabulary,
-                                                 uint64_t seed, Allocator& memory) {
+                                                 uint64_t seed, Allocator& memory,
+                                                 bool takes_masks) {
   if (vocabulary <= 0) return InvalidArgument("the vocabulary has %d entries", vocabulary);
   CELLM_RETURN_IF_ERROR(ValidateSampling(options, vocabulary));
   std::unique_ptr<Sampler> sampler(new Sampler(options, vocabulary, seed));
@@ -88,7 +90,7 @@ Result<std::unique_ptr<Sampler>> Sampler::Create(const SamplingOptions& options,
         sampler->candidates_,
         Array<Candidate>::Zeroed(memory, count, MemoryClass::kActivations, "sampler candidates"));
   }
-  if (sampler->changes_row()) {
+  if (sampler->changes_row() || takes_masks) {
     CELLM_ASSIGN_OR_RETURN(
         sampler->adjusted_,
         Array<float>::Zeroed(memory, entries, MemoryClass::kActivations, "sampler logits"));
@@ -144,9 +146,9 @@ void Sampler::ApplyPenalties() {
   }
 }
 
-// The row after bias and penalties: the caller's own when there are none.
-std::span<const float> Sampler::AdjustedRow(std::span<const float> row) {
-  if (!changes_row()) return row;
+// The row after bias and penalties: the caller's own when there are none and no mask is to come.
+std::span<const float> Sampler::AdjustedRow(std::span<const float> row, bool has_mask) {
+  if (!changes_row() && !has_mask) return row;
   std::copy(row.begin(), row.end(), adjusted_.begin());
   for (const LogitBias& entry : options_.logit_bias) {
     float& logit = adjusted_[static_cast<size_t>(entry.id)];
@@ -162,6 +164,25 @@ std::span<const float> Sampler::AdjustedRow(std::span<const float> row) {
     }
   }
   return adjusted_.span();
+}
+
+// Bans what the mask does not have. Words without a gap, of which masks of free text have many, are
+// passed over.
+void Sampler::ApplyMask(std::span<const uint64_t> mask) {
+  for (size_t word = 0; word < mask.size(); ++word) {
+    const size_t begin = word * 64;
+    const size_t count = std::min<size_t>(64, adjusted_.size() - begin);
+    uint64_t banned = ~mask[word];
+    if (banned == 0) continue;
+    if (mask[word] == 0) {
+      std::fill_n(adjusted_.data() + begin, count, -kInfinity);
+      continue;
+    }
+    if (count < 64) banned &= (uint64_t{1} << count) - 1;
+    for (; banned != 0; banned &= banned - 1) {
+      adjusted_[begin + static_cast<size_t>(std::countr_zero(banned))] = -kInfinity;
+    }
+  }
 }
 
 // After top-k: the best k, sorted. Without it: everything that is not banned, in id order.
@@ -240,13 +261,28 @@ int32_t Sampler::Draw(std::span<const Candidate> kept) {
   return last;  // only when rounding left the running sum a hair below the target
 }
 
-Result<int32_t> Sampler::Sample(std::span<const float> row) {
+Result<int32_t> Sampler::Sample(std::span<const float> row, std::span<const uint64_t> mask) {
   if (row.size() != static_cast<size_t>(vocabulary_)) {
     return InvalidArgument("logits: %zu entries, the vocabulary has %d", row.size(), vocabulary_);
   }
+  const bool has_mask = !mask.empty();
+  if (has_mask && (mask.size() != (row.size() + 63) / 64 || adjusted_.empty())) {
+    return InvalidArgument("mask: %zu words for %d tokens, or a sampler made without masks",
+                           mask.size(), vocabulary_);
+  }
   CELLM_RETURN_IF_ERROR(CheckLogits(row));
-  const std::span<const float> adjusted = AdjustedRow(row);
-  if (changes_row()) CELLM_RETURN_IF_ERROR(CheckLogits(adjusted));
+  const std::span<const float> adjusted = AdjustedRow(row, has_mask);
+  if (has_mask) ApplyMask(mask);
+  if (changes_row() || has_mask) {
+    Status status = CheckLogits(adjusted);
+    if (!status.ok() && has_mask && changes_row()) {
+      // Bias and mask leave nothing together: the mask alone.
+      std::copy(row.begin(), row.end(), adjusted_.begin());
+      ApplyMask(mask);
+      status = CheckLogits(adjusted);
+    }
+    CELLM_RETURN_IF_ERROR(status);
+  }
   if (options_.temperature == 0) return ArgMax(adjusted);
   return Draw(Truncate(InitialCandidates(adjusted)));
 }

@@ -17,6 +17,10 @@
 // probabilities renormalised over what the stage before kept. Penalties come before top-k, so that
 // a penalised token gives its place to another.
 //
+// Tokens outside of a mask (constrained output) leave before top-k, after bias and penalties. When
+// a bias leaves no token of the mask, the bias is not looked at: what a reply must look like comes
+// before what is wished for.
+//
 // Everything is deterministic: sums run in double in a fixed order, ties go to the smaller id, one
 // random number is drawn per sampled token, and a seed replays.
 
@@ -63,20 +67,23 @@ Status ValidateSampling(const SamplingOptions& options, int32_t vocabulary);
 class Sampler {
  public:
   // Checks the options and takes all memory that Sample() will need: 8 bytes a candidate, and for
-  // penalties or bias 4 to 12 bytes a vocabulary entry.
+  // penalties, bias or masks 4 to 12 bytes a vocabulary entry.
   //   InvalidArgument  as ValidateSampling()      OutOfMemory  `memory` refused
   // `memory` must outlive the sampler.
   static Result<std::unique_ptr<Sampler>> Create(const SamplingOptions& options, int32_t vocabulary,
-                                                 uint64_t seed, Allocator& memory);
+                                                 uint64_t seed, Allocator& memory,
+                                                 bool takes_masks = false);
 
   // Tells the sampler that `id` now stands at the end of the sequence, for the penalty window:
   // prompt tokens and chosen tokens alike. Ids outside the vocabulary are ignored (image rows).
   void Accept(int32_t id);
 
-  // Chooses from `row` (vocabulary entries). Does not Accept() the choice.
+  // Chooses from `row` (vocabulary entries). Does not Accept() the choice. `mask`: empty, or one
+  // bit a token (token i is bit i % 64 of word i / 64), 0 for tokens that must not be chosen;
+  // requires takes_masks.
   //   Internal         the row has NaN or +infinity, or nothing that may be chosen
-  //   InvalidArgument  row.size() is not the vocabulary
-  Result<int32_t> Sample(std::span<const float> row);
+  //   InvalidArgument  row.size() is not the vocabulary, mask.size() not that of a mask
+  Result<int32_t> Sample(std::span<const float> row, std::span<const uint64_t> mask = {});
 
   const SamplingOptions& options() const { return options_; }
   uint64_t seed() const { return seed_; }
@@ -84,7 +91,8 @@ class Sampler {
  private:
   Sampler(const SamplingOptions& options, int32_t vocabulary, uint64_t seed);
   bool changes_row() const { return has_penalty_ || !options_.logit_bias.empty(); }
-  std::span<const float> AdjustedRow(std::span<const float> row);
+  std::span<const float> AdjustedRow(std::span<const float> row, bool has_mask);
+  void ApplyMask(std::span<const uint64_t> mask);
   void ApplyPenalties();
   std::span<Candidate> InitialCandidates(std::span<const float> row);
   std::span<Candidate> Truncate(std::span<Candidate> kept) const;

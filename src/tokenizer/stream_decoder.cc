@@ -28,15 +28,19 @@ StreamDecoder::Mode StreamDecoder::ModeFor(const Decoder& decoder) {
   return Mode::kTokens;
 }
 
-StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
-    : tokenizer_(tokenizer), skip_special_(skip_special), mode_(ModeFor(tokenizer.decoder())) {
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special, bool goes_on)
+    : tokenizer_(tokenizer),
+      skip_special_(skip_special),
+      goes_on_(goes_on),
+      mode_(ModeFor(tokenizer.decoder())),
+      index_(goes_on ? 1 : 0) {
   if (mode_ != Mode::kTokens) return;
   for (const Decoder::Step& step : tokenizer.decoder().steps()) {
     if (step.kind == Decoder::Kind::kByteFallback) byte_fallback_ = true;
     if (step.kind == Decoder::Kind::kFuse) fuses_ = true;
     if (step.kind == Decoder::Kind::kStrip && fuses_) {
       strip_content_ = step.content;
-      strip_start_ = step.start;
+      strip_start_ = goes_on ? 0 : step.start;
     }
   }
   strip_left_ = strip_start_;
@@ -157,7 +161,7 @@ Result<std::string> StreamDecoder::Flush() {
   } else if (mode_ == Mode::kWhole) {
     CELLM_ASSIGN_OR_RETURN(out, PushWhole(true));
   }
-  index_ = 0;
+  index_ = goes_on_ ? 1 : 0;
   strip_left_ = strip_start_;
   ids_.clear();
   shown_.clear();

@@ -20,8 +20,15 @@ namespace cellm::tokenizer {
 
 class StreamDecoder {
  public:
-  // `tokenizer` must outlive the decoder. One thread.
-  StreamDecoder(const Tokenizer& tokenizer, bool skip_special);
+  // `tokenizer` must outlive the decoder. One thread. `goes_on`: the text continues one before it,
+  // so the first token is shown as any other (Tokenizer::TokenBytes()): a space at its start stays.
+  StreamDecoder(const Tokenizer& tokenizer, bool skip_special, bool goes_on = false);
+
+  // True when what is shown is TokenBytes() of each token, one after the other: all decoders but
+  // those that look at whole texts.
+  static bool KnowsTokenTexts(const Tokenizer& tokenizer) {
+    return ModeFor(tokenizer.decoder()) != Mode::kWhole;
+  }
 
   // The text that this id adds; may be empty. Ids outside the vocabulary add nothing.
   Result<std::string> Push(int32_t id);
@@ -44,6 +51,7 @@ class StreamDecoder {
 
   const Tokenizer& tokenizer_;
   const bool skip_special_;
+  const bool goes_on_;
   const Mode mode_;
   bool byte_fallback_ = false;
   bool fuses_ = false;

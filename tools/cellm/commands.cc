@@ -228,6 +228,22 @@ constexpr Flag kReplyFlags[] = {
      .kind = kSwitch,
      .help = "End at the model's end tokens (--no-stop-eos goes on).",
      .default_text = "on"},
+    {.name = "json-schema",
+     .kind = kFile,
+     .value_name = "FILE|TEXT",
+     .help = "Reply with JSON that this schema accepts; a text begins with '{'."},
+    {.name = "grammar",
+     .kind = kFile,
+     .value_name = "FILE|TEXT",
+     .help = "Reply with a text of this GBNF grammar; a text contains '::='."},
+    {.name = "regex",
+     .kind = kText,
+     .value_name = "TEXT",
+     .help = "Reply with a text that this regular expression matches as a whole."},
+    {.name = "choices",
+     .kind = kFile,
+     .value_name = "FILE|TEXT",
+     .help = "Reply with one of these texts, a JSON array; a text begins with '['."},
 };
 
 constexpr Flag kTemplateFlags[] = {

@@ -483,6 +483,42 @@ Result<std::unique_ptr<SamplingFlags>> ReadSampling(const Arguments& arguments) 
   return flags;
 }
 
+namespace {
+
+// --json-schema, --grammar, --regex, --choices: at most one of them.
+Status ReadConstraint(const Arguments& arguments, ReplyFlags* flags) {
+  struct Kind {
+    const char* flag;
+    int32_t constraint;
+    const char* mark;  // what a text has and a path has not; null: always a text
+    bool at_start;
+  };
+  constexpr Kind kKinds[] = {{"json-schema", CELLM_CONSTRAINT_JSON_SCHEMA, "{", true},
+                             {"grammar", CELLM_CONSTRAINT_GRAMMAR, "::=", false},
+                             {"regex", CELLM_CONSTRAINT_REGEX, nullptr, false},
+                             {"choices", CELLM_CONSTRAINT_CHOICES, "[", true}};
+  const char* given = nullptr;
+  for (const Kind& kind : kKinds) {
+    if (!arguments.Has(kind.flag)) continue;
+    if (given != nullptr) {
+      return InvalidArgument("--%s and --%s exclude each other", given, kind.flag);
+    }
+    given = kind.flag;
+    flags->constraint = arguments.Text(kind.flag);
+    flags->options.constraint = kind.constraint;
+    if (kind.mark == nullptr) continue;
+    const size_t first = flags->constraint.find_first_not_of(" \t\r\n");
+    const size_t mark = flags->constraint.find(kind.mark);
+    const bool is_text = mark != std::string::npos && (!kind.at_start || mark == first);
+    if (is_text) continue;
+    CELLM_ASSIGN_OR_RETURN(flags->constraint, ReadInput(flags->constraint));
+  }
+  flags->options.constraint_text = ToText(flags->constraint);
+  return OkStatus();
+}
+
+}  // namespace
+
 Result<std::unique_ptr<ReplyFlags>> ReadReply(const Arguments& arguments,
                                               const cellm_sampling* sampling) {
   auto flags = std::make_unique<ReplyFlags>();
@@ -501,6 +537,7 @@ Result<std::unique_ptr<ReplyFlags>> ReadReply(const Arguments& arguments,
   flags->options.stop_ids = flags->stop_ids.data();
   flags->options.stop_id_count = flags->stop_ids.size();
   flags->options.sampling = sampling;
+  CELLM_RETURN_IF_ERROR(ReadConstraint(arguments, flags.get()));
   return flags;
 }
 

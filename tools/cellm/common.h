@@ -123,9 +123,11 @@ struct SamplingFlags {
 };
 Result<std::unique_ptr<SamplingFlags>> ReadSampling(const Arguments& arguments);
 
-// --gen, --stop, --stop-tokens, --stop-eos. Pointers in `options` go to the other members.
+// --gen, --stop, --stop-tokens, --stop-eos, and what the reply must look like. Pointers in
+// `options` go to the other members.
 struct ReplyFlags {
   std::vector<cellm_text> stops;
+  std::string constraint;
   std::vector<int32_t> stop_ids;
   cellm_request_options options = CELLM_REQUEST_OPTIONS_INIT;
 };
