@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 out=${1:-build/bench-tables}
 cache=${2:-${XDG_CACHE_HOME:-$HOME/.cache}/cellm}
 cellm=${CELLM:-build/release/tools/cellm/cellm}
-parts=${PARTS:-machine formats families long start peer tokenizer memory}
+parts=${PARTS:-machine formats families long start peer serve tokenizer memory}
 mkdir -p "$out"
 
 has() { [[ " $parts " == *" $1 "* ]]; }
@@ -76,6 +76,12 @@ if has peer; then
   bench/compare_peer.py smollm2-135m:f16 smollm2-135m:q8_0 smollm2-135m:q4_0 smollm2-135m:q4_k_m \
     qwen2.5-0.5b:q8_0 qwen2.5-0.5b:q4_0 llama-3.2-1b:q4_k_m --rounds 1 --repeats 3 --steps 24 \
     --cellm "$cellm" --cache-dir "$cache" --json "$out/peer.json" >"$out/peer.txt" || [ $? -eq 77 ]
+fi
+if has serve; then
+  step 'many conversations'
+  bench serve --serve --synthetic smollm2-135m --format i4 --threads 1 --repeats 5
+  bench/compare_serving.py smollm2-135m:q8_0 smollm2-135m:q4_0 --cellm "$cellm" \
+    --cache-dir "$cache" --json "$out/serve-peer.json" >"$out/serve-peer.txt" || [ $? -eq 77 ]
 fi
 if has tokenizer; then
   step 'encoding beside the reference library'
