@@ -45,7 +45,11 @@ foreach(layer ${layers})
 endforeach()
 target_link_libraries(cellm_shared PRIVATE Threads::Threads ${layer_libs})
 target_link_options(cellm_shared PRIVATE
-  "LINKER:--version-script=${PROJECT_SOURCE_DIR}/packaging/cellm.map" "LINKER:--no-undefined")
+  "LINKER:--version-script=${PROJECT_SOURCE_DIR}/packaging/cellm.map" "LINKER:--no-undefined"
+  # Converting and writing files is for the command line alone: nothing of the interface reaches it.
+  "LINKER:--gc-sections"
+  # Phones with pages of 16 KB load nothing that is aligned to less.
+  $<$<STREQUAL:${CMAKE_SYSTEM_PROCESSOR},aarch64>:LINKER:-z,max-page-size=16384>)
 set_target_properties(cellm_shared PROPERTIES
   LINKER_LANGUAGE CXX OUTPUT_NAME cellm EXPORT_NAME cellm
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
