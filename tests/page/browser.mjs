@@ -1,7 +1,7 @@
 // The whole page in Chromium, against real servers with the bundled model.
 import assert from "node:assert/strict";
 import { after } from "node:test";
-import { launchChromium } from "./chromium.mjs";
+import { findBarriers, launchChromium } from "./chromium.mjs";
 import { skipAll, test } from "./harness.mjs";
 import { Server, hasModel } from "./server.mjs";
 
@@ -200,6 +200,31 @@ pageTest("going on in a second column copies what is shown, and its prompt is ca
   assert.equal((await replies(page, 0)).length, 1);
 });
 
+pageTest("a branch is a fork of its session on the server, and deleting ends them all", {}, async (page) => {
+  const sessions = async () =>
+    (await (await fetch(`${server.url}/sessions`)).json()).data.map((each) => each.id);
+  const before = await sessions();
+  const mine = async () => (await sessions()).filter((id) => !before.includes(id));
+  await makeGreedy(page);
+  await ask(page, "What is 7 plus 5?");
+  await page.waitForSelector(".cost");
+  assert.equal((await mine()).length, 1);
+  await page.keyboard.press("Alt+r");
+  await page.waitForSelector(".turn.assistant .branches");
+  await idle(page);
+  assert.equal((await mine()).length, 2);
+  // The other branch is still evaluated: all but the last token of its prompt is known.
+  const [, cached, prompt] = /(\d+) of (\d+) cached/.exec(await page.innerText(".cost"));
+  assert.equal(Number(cached), Number(prompt) - 1);
+  await page.keyboard.press("Alt+k");
+  await page.waitForSelector(".column:nth-child(2) .turn.user");
+  assert.equal((await mine()).length, 3);
+  await page.getByRole("button", { name: "Clear" }).click();
+  await page.getByRole("button", { name: "Delete all" }).click();
+  await page.waitForSelector(".empty");
+  for (let tries = 0; (await mine()).length > 0; tries++) assert.ok(tries < 1000, "sessions stay");
+});
+
 pageTest("everything by keyboard alone", {}, async (page) => {
   const keys = page.keyboard;
   await keys.type("What is the capital of France?");
@@ -353,6 +378,38 @@ test("page: dark and light, from the system or chosen, and readable in both", as
   await closePage(page);
 });
 
+test("page: axe-core finds no barrier, in any state of the page", async () => {
+  for (const colorScheme of ["light", "dark"]) {
+    const page = await openPage({ colorScheme });
+    // Colours are the same in all states: in the dark theme one of them is enough.
+    const judge = async (state) => {
+      if (colorScheme === "dark" && state !== "options and editor") return;
+      assert.deepEqual(await findBarriers(page), [], `${state}, ${colorScheme}`);
+    };
+    await page.waitForSelector(".engine .card");
+    await judge("empty");
+    await importConversation(page, [
+      ["user", "q"],
+      ["assistant", "# T\n\n## U\n\n- [x] `a`\n\n```js\nlet a = 1;\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |"],
+      ["user", "r"],
+      ["assistant", ""],
+    ], { 1: { reasoning: "x", reasoning_ms: 5 }, 3: { state: "failed", note: "The server does not answer." } });
+    await page.keyboard.press("Alt+n");
+    await judge("three columns");
+    await page.keyboard.press("Alt+o");
+    await page.keyboard.press("Alt+2");
+    await page.keyboard.press("Alt+e");
+    await judge("options and editor");
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Control+/");
+    await page.waitForSelector("dialog");
+    await judge("help");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("dialog", { state: "detached" });
+    await closePage(page);
+  }
+});
+
 // Brings a conversation in as a user would, from a file.
 async function importConversation(page, said, more = {}) {
   const turns = {};
@@ -443,6 +500,36 @@ pageTest("a reload keeps conversations, columns and options; clear removes them"
   await page.reload();
   await page.waitForSelector(".empty");
   assert.equal(await page.locator(".turn").count(), 0);
+});
+
+pageTest("what is deleted while it is written stays deleted", {}, async (page) => {
+  await makeLong(page);
+  await ask(page, "Tell me a story.");
+  await page.waitForFunction(() => (document.querySelector(".turn.assistant .markdown")?.textContent.length ?? 0) > 20);
+  await page.locator(".row").hover();
+  await page.getByRole("button", { name: /^Delete / }).click();
+  await page.getByRole("button", { name: "Delete", exact: true }).click();
+  await page.waitForSelector(".empty");
+  await page.reload();
+  await page.waitForSelector(".empty");
+  assert.equal(await page.locator(".row").count(), 1); // the new one
+  assert.equal(await server.metric("cellm_running"), 0);
+});
+
+pageTest("two tabs show the same conversation", {}, async (page) => {
+  await makeGreedy(page);
+  await ask(page, "What is 7 plus 5?");
+  await page.waitForSelector(".cost");
+  const other = await page.context().newPage();
+  await other.goto(server.url);
+  await other.waitForSelector(".cost");
+  await ask(other, "What is the capital of Italy?");
+  await other.waitForFunction(() => document.querySelectorAll(".cost").length === 2);
+  await page.waitForFunction(() => document.querySelectorAll(".cost").length === 2);
+  assert.deepEqual(await replies(page), await replies(other));
+  await ask(page, "What is the capital of France?");
+  await other.waitForFunction(() => document.querySelectorAll(".cost").length === 3);
+  await other.close();
 });
 
 pageTest("memory by class is shown and moves", {}, async (page) => {

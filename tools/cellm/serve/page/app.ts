@@ -35,7 +35,7 @@ import { brandMark, icon, iconButton } from "./icons";
 import { Settings, ThemeChoice, applyTheme, loadSettings, saveSettings } from "./settings";
 import { Shortcut, listenForShortcuts, showHelp } from "./shortcuts";
 import { Sidebar } from "./sidebar";
-import { Store } from "./store";
+import { Change, Store } from "./store";
 
 const MOST_COLUMNS = 5;
 const ALIVE_EVERY_MS = 2000;
@@ -93,6 +93,7 @@ class App implements Actions {
     for (const id of this.settings.open.slice(0, MOST_COLUMNS)) {
       if (this.conversations.has(id)) this.addColumn(id);
     }
+    this.store.onChange((change) => void this.follow(change));
     await this.reachServer();
     if (this.columns.size === 0) this.newConversation();
     this.renderAll();
@@ -239,6 +240,7 @@ class App implements Actions {
 
   private onProgress(progress: Progress, ended: boolean): void {
     const { conversation } = progress;
+    if (!this.conversations.has(conversation.id)) return; // deleted in the meantime
     if (!ended) {
       if (this.dirty.size === 0) requestAnimationFrame(() => this.showProgress());
       this.dirty.add(conversation.id);
@@ -360,9 +362,30 @@ class App implements Actions {
   // ---- conversations and columns ----------------------------------------------------------------
 
   changed(conversation: Conversation): void {
-    this.store.save(conversation);
+    if (!isBlank(conversation)) this.store.save(conversation);
     this.renderSidebar();
     this.renderTabs();
+  }
+
+  // Another tab's work. What is being written here goes on; its end is stored over the other's.
+  private async follow(change: Change): Promise<void> {
+    for (const id of change.saved) {
+      if (this.generations.isRunning(id)) continue;
+      const fresh = await this.store.read(id);
+      if (fresh === null || this.generations.isRunning(id)) continue;
+      const known = this.conversations.get(id);
+      if (known === undefined) this.conversations.set(id, fresh);
+      else Object.assign(known, fresh);
+      this.columns.get(id)?.render();
+    }
+    for (const id of change.removed) {
+      const gone = this.conversations.get(id);
+      if (gone === undefined) continue;
+      this.generations.stop(id);
+      this.conversations.delete(id);
+      this.closeColumn(gone);
+    }
+    this.renderSidebar();
   }
 
   newConversation(): void {
@@ -416,8 +439,7 @@ class App implements Actions {
     column.element.remove();
     this.columns.delete(conversation.id);
     // One that nothing was said in is not kept.
-    const empty = conversation.chosen === null && conversation.system === "";
-    if (empty) this.forget(conversation);
+    if (isBlank(conversation)) this.forget(conversation);
     if (this.columns.size === 0) {
       this.newConversation();
     } else {
@@ -430,6 +452,7 @@ class App implements Actions {
     this.settings.open = Array.from(this.columns.keys());
     saveSettings(this.settings);
     this.columns_element.dataset["count"] = String(this.columns.size);
+    Array.from(this.columns.values()).forEach((column, index) => column.setPlace(index));
     this.renderSidebar();
     this.renderTabs();
   }
@@ -521,8 +544,8 @@ class App implements Actions {
     }
     for (const column of this.columns.values()) column.element.remove();
     this.columns.clear();
+    await Promise.all(Array.from(this.conversations.keys(), (id) => this.store.remove(id)));
     this.conversations.clear();
-    await this.store.clear();
     this.newConversation();
   }
 
@@ -636,6 +659,11 @@ class App implements Actions {
     this.stop(column.conversation);
     return true;
   }
+}
+
+// Nothing was said in it yet.
+function isBlank(conversation: Conversation): boolean {
+  return conversation.chosen === null && conversation.system === "";
 }
 
 void new App().start();

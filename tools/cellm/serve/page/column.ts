@@ -33,6 +33,7 @@ export class Column {
   private readonly announcer = h("div", { class: "off-screen", "aria-live": "polite" });
   private views = new Map<string, TurnView>();
   private following = true;
+  private place_name = ""; // "Column 2", for those who do not see where it stands
 
   constructor(
     readonly conversation: Conversation,
@@ -99,7 +100,7 @@ export class Column {
   render(): void {
     const { conversation } = this;
     const progress = this.actions.progressOf(conversation);
-    this.element.setAttribute("aria-label", `Conversation: ${conversation.title}`);
+    this.showName();
     if (document.activeElement !== this.title) this.title.value = conversation.title;
     this.showModels();
     const turns = path(conversation);
@@ -107,7 +108,9 @@ export class Column {
     const views = new Map<string, TurnView>();
     const elements: HTMLElement[] = [];
     turns.forEach((turn, index) => {
-      const view = this.views.get(turn.id) ?? new TurnView(conversation, turn, this.actions);
+      // Another tab may have brought a newer state of the same turn.
+      const known = this.views.get(turn.id);
+      const view = known?.turn === turn ? known : new TurnView(conversation, turn, this.actions);
       views.set(turn.id, view);
       if (index === first && first > 0) {
         elements.push(h("p", { class: "left-out-line" }, "The turns above are left out"));
@@ -138,6 +141,14 @@ export class Column {
     const buttons = Array.from(view.element.querySelectorAll<HTMLButtonElement>(".turn-tools button"));
     const same = buttons.find((button) => button.getAttribute("aria-label") === focus.button);
     (same !== undefined && !same.disabled ? same : view.element).focus();
+  }
+
+  setPlace(index: number): void {
+    this.place_name = `Column ${index + 1}`;
+    this.showName();
+  }
+  private showName(): void {
+    this.element.setAttribute("aria-label", `${this.place_name}: ${this.conversation.title}`);
   }
 
   // Leaves elements that are in place alone, so that focus and selections survive.
@@ -236,7 +247,7 @@ export class Column {
     const model = this.actions.models().find((each) => each.id === conversation.model);
     const limit = model?.context_tokens ?? 0;
     if (last === undefined || last.stats === null) {
-      this.context.textContent = limit > 0 ? `${formatCount(limit)} tokens fit` : "";
+      this.context.textContent = limit > 0 ? `room for ${formatCount(limit)} tokens` : "";
       return;
     }
     const used = last.stats.prompt_tokens + last.stats.generated_tokens;

@@ -21,7 +21,7 @@ const CLASS_NAMES = {
 } as const;
 
 export class EnginePanel {
-  readonly element = h("aside", { class: "engine", id: "engine", "aria-label": "Engine" });
+  readonly element = h("aside", { class: "engine", id: "engine", "aria-label": "Engine", tabindex: "0" });
   private memory: Point[] = [];
   private rates: Point[] = [];
   private state: EngineState | null = null;

@@ -26,8 +26,8 @@ function blockElement(block: Block): HTMLElement {
     case "paragraph":
       return h("p", {}, ...inlineNodes(block.children));
     case "heading": {
-      // Below the page's own headings.
-      const level = Math.min(block.level + 2, 6) as 3 | 4 | 5 | 6;
+      // Below the page's own heading.
+      const level = Math.min(block.level + 1, 6) as 2 | 3 | 4 | 5 | 6;
       const element = h(`h${level}`, {}, ...inlineNodes(block.children));
       element.dataset["level"] = String(block.level);
       return element;

@@ -39,7 +39,9 @@ export class OptionsPanel {
     this.element.hidden = !this.element.hidden;
     if (!this.open) return;
     this.build();
-    this.element.querySelector("textarea")!.focus();
+    // Where a keyboard would come up over the panel, the focus stays.
+    const touch = window.matchMedia("(pointer: coarse)").matches;
+    if (!touch) this.element.querySelector("textarea")!.focus();
   }
 
   private build(): void {

@@ -1,5 +1,6 @@
 // Conversations in the browser's own storage (IndexedDB), which is on this device and has room.
-// Writes are gathered: a conversation that changes with every token is stored twice a second.
+// Writes are gathered: a conversation that changes with every token is stored twice a second. Other
+// tabs of the page hear what was written, so that two of them do not undo each other's work.
 import { readConversation } from "./backup";
 import { Conversation } from "./conversation";
 
@@ -7,8 +8,15 @@ const DATABASE = "cellm";
 const TABLE = "conversations";
 const WRITE_AFTER_MS = 500;
 
+// What another tab did: conversations that it wrote, or removed.
+export interface Change {
+  readonly saved: string[];
+  readonly removed: string[];
+}
+
 export class Store {
   private readonly pending = new Map<string, Conversation>();
+  private readonly channel = new BroadcastChannel(DATABASE);
   private timer = 0;
 
   private constructor(
@@ -25,6 +33,16 @@ export class Store {
       failed("This browser gives the page no storage: conversations are lost when it is closed.");
       return new Store(null, () => undefined);
     }
+  }
+
+  onChange(heard: (change: Change) => void): void {
+    this.channel.onmessage = (event: MessageEvent<Change>) => heard(event.data);
+  }
+
+  async read(id: string): Promise<Conversation | null> {
+    if (this.database === null) return null;
+    const request = this.database.transaction(TABLE).objectStore(TABLE).get(id);
+    return readConversation(await settled(request as IDBRequest<unknown>));
   }
 
   async readAll(): Promise<Conversation[]> {
@@ -56,6 +74,7 @@ export class Store {
       for (const each of conversations) transaction.objectStore(TABLE).put(each);
       transaction.commit(); // now: the page may be about to go
       await completed(transaction);
+      this.tell({ saved: conversations.map((each) => each.id), removed: [] });
     } catch {
       this.failed("The browser did not store the conversation. Export it to keep it.");
     }
@@ -67,14 +86,11 @@ export class Store {
     const transaction = this.database.transaction(TABLE, "readwrite");
     transaction.objectStore(TABLE).delete(id);
     await completed(transaction);
+    this.tell({ saved: [], removed: [id] });
   }
 
-  async clear(): Promise<void> {
-    this.pending.clear();
-    if (this.database === null) return;
-    const transaction = this.database.transaction(TABLE, "readwrite");
-    transaction.objectStore(TABLE).clear();
-    await completed(transaction);
+  private tell(change: Change): void {
+    this.channel.postMessage(change);
   }
 }
 

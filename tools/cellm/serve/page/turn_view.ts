@@ -272,7 +272,7 @@ export class TurnView {
       h(
         "div",
         { class: "edit-buttons" },
-        h("span", { class: "hint" }, "Ctrl+Enter saves, Esc leaves. The old version stays."),
+        h("span", { class: "hint" }, "The old version stays."),
         h("button", { type: "button", class: "button", onclick: end }, "Cancel"),
         h("button", { type: "button", class: "button primary", onclick: save }, primary),
       ),
