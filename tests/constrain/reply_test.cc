@@ -122,6 +122,86 @@ TEST_F(ConstrainedReply, ShowsTheTextOfItsTokens) {
   EXPECT_EQ(reply.text, std::string(buffer.data(), bytes));
 }
 
+// Text that leaves no choice is spelled as the tokenizer spells it and takes no step a token.
+TEST_F(ConstrainedReply, AddsForcedTextInTheTokenizersSpelling) {
+  const std::string text = "{\"name\": \"something\", \"values\": [1, 2, 3], \"more\": true}";
+  std::vector<int32_t> ids(100);
+  size_t count = 0;
+  ASSERT_EQ(cellm_model_tokenize(model_, text.data(), text.size(), 0, ids.data(), ids.size(),
+                                 &count, nullptr),
+            CELLM_OK);
+  ids.resize(count);
+  const auto steps = [&] {
+    cellm_engine_stats stats = CELLM_ENGINE_STATS_INIT;
+    EXPECT_EQ(cellm_engine_get_stats(engine_, &stats, nullptr), CELLM_OK);
+    return stats.steps;
+  };
+  const uint64_t before = steps();
+  const Reply reply = Ask(session_, CELLM_CONSTRAINT_CHOICES, "[" + json::Quote(text) + "]", 1, 300,
+                          CELLM_REQUEST_IGNORE_END);
+  ASSERT_EQ(reply.status, CELLM_OK) << reply.message;
+  EXPECT_EQ(reply.text, text);
+  EXPECT_EQ(reply.ids, ids);
+  EXPECT_GT(ids.size(), 10u);
+  EXPECT_LE(steps() - before, 2u);
+
+  // With log-probabilities each token has a row of its own.
+  cellm_session* const session = OpenSession();
+  const uint64_t middle = steps();
+  const Reply with_logprobs = Ask(session, CELLM_CONSTRAINT_CHOICES, "[" + json::Quote(text) + "]",
+                                  1, 300, CELLM_REQUEST_IGNORE_END | CELLM_REQUEST_LOGPROBS);
+  cellm_session_close(session);
+  EXPECT_EQ(with_logprobs.text, text);
+  EXPECT_GE(steps() - middle, with_logprobs.ids.size());
+}
+
+// What max_tokens leaves of a forced text is its beginning, and says so.
+TEST_F(ConstrainedReply, CutsForcedTextAtMaxTokens) {
+  const Reply reply =
+      Ask(session_, CELLM_CONSTRAINT_CHOICES, R"(["one two three four five six seven"])", 1, 3);
+  ASSERT_EQ(reply.status, CELLM_OK) << reply.message;
+  EXPECT_EQ(reply.ids.size(), 3u);
+  EXPECT_EQ(reply.receipt.finish, CELLM_FINISH_LENGTH);
+  EXPECT_EQ(std::string("one two three four five six seven").rfind(reply.text, 0), 0u);
+}
+
+// A tokenizer with a space of its own in front of texts.
+TEST(ConstrainedReplySentencePiece, ShowsExactlyTheText) {
+  CELLM_SKIP_WITHOUT_SHARED(path, "zoo/gemma3");
+  cellm_model* model = nullptr;
+  cellm_engine* engine = nullptr;
+  ASSERT_EQ(cellm_model_open(path.data(), path.size(), nullptr, &model, nullptr), CELLM_OK);
+  ASSERT_EQ(cellm_engine_open(model, nullptr, &engine, nullptr), CELLM_OK);
+  for (const std::string constraint : {R"([" begins with a space"])", R"(["{\"a\": 1}"])",
+                                       "[\"\xE2\x82\xAC \xF0\x9F\x98\x80 \xC3\xA9\"]"}) {
+    cellm_session* session = nullptr;
+    ASSERT_EQ(cellm_session_open(engine, nullptr, &session, nullptr), CELLM_OK);
+    cellm_request_options options = CELLM_REQUEST_OPTIONS_INIT;
+    options.constraint = CELLM_CONSTRAINT_CHOICES;
+    options.constraint_text = {constraint.data(), constraint.size()};
+    options.max_tokens = 60;
+    cellm_request* request = nullptr;
+    cellm_error error = CELLM_ERROR_INIT;
+    ASSERT_EQ(cellm_session_submit_text(session, "x", 1, &options, &request, &error), CELLM_OK)
+        << error.message;
+    std::string text;
+    for (int32_t finish = CELLM_FINISH_NONE; finish == CELLM_FINISH_NONE;) {
+      cellm_token token = CELLM_TOKEN_INIT;
+      ASSERT_EQ(cellm_request_next(request, &token, &error), CELLM_OK) << error.message;
+      text.append(token.text, token.text_bytes);
+      finish = token.finish;
+    }
+    cellm_request_close(request);
+    cellm_session_close(session);
+    const auto document = json::Document::Parse(constraint, "the choices");
+    std::string_view expected;
+    ASSERT_TRUE(document.ok() && document.value()->root().First().GetString(&expected));
+    EXPECT_EQ(text, expected);
+  }
+  cellm_engine_close(engine);
+  cellm_model_close(model);
+}
+
 // A constraint lasts for its request: what follows in the session is what a session would say that
 // was given the same tokens and never had one.
 TEST_F(ConstrainedReply, LeavesNothingBehind) {

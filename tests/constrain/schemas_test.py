@@ -228,7 +228,7 @@ def main():
         models += sorted(os.path.join(zoo, name) for name in os.listdir(zoo)
                          if os.path.exists(os.path.join(zoo, name, "model.safetensors"))
                          and name != "nano")
-    batch = 500
+    batch = 100
     sums = {model: [0, 0, 0, 0] for model in models}
     failures = 0
     for index in range((total + batch - 1) // batch):
@@ -242,6 +242,9 @@ def main():
             print("WRONG", line)
         if failures > 20:
             break
+        if long_run and index % 50 == 49:
+            print(f"{(index + 1) * batch} schemas, {sum(row[1] for row in sums.values())} finished replies, "
+                  f"{failures} wrong", flush=True)
     print(f"seed {seed}")
     for model, (count, finished, cut, refused) in sums.items():
         print(f"{os.path.basename(model) or 'even draws':12} schemas {count:6}  finished {finished:6}"
