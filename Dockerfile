@@ -2,6 +2,7 @@
 #
 #   docker build -t cellm .
 #   docker run --rm -it cellm chat
+#   docker run --rm -p 8080:8080 cellm serve --host 0.0.0.0
 #   docker run --rm -v "$PWD/models:/models:ro" cellm infer --model mine.cellm --prompt "Hello"
 #
 # BASE and RUN_BASE may name any image with Debian 12 packages; tests/packaging/image_test.sh
@@ -28,5 +29,7 @@ COPY --from=build /opt/cellm /usr/local
 # Nobody in particular: the program reads models and writes to its terminal.
 USER 65534:65534
 WORKDIR /models
+# Where `serve --host 0.0.0.0` listens.
+EXPOSE 8080
 ENTRYPOINT ["/usr/local/bin/cellm"]
 CMD ["--help"]

@@ -112,7 +112,7 @@ install(DIRECTORY include/cellm DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MA
         PATTERN "*.h" PATTERN "*.hpp")
 install(DIRECTORY models DESTINATION ${CMAKE_INSTALL_DATADIR}/cellm FILES_MATCHING
         PATTERN "*.cellm" PATTERN "*.md")
-install(FILES LICENSE NOTICE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE NOTICE README.md packaging/cellm.service DESTINATION ${CMAKE_INSTALL_DOCDIR})
 file(GLOB vendored_licences RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS third_party/*/LICENSE)
 foreach(licence ${vendored_licences})
   get_filename_component(folder ${licence} DIRECTORY)
