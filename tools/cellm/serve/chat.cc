@@ -253,6 +253,7 @@ int ServeChat(ServerState& state, HttpExchange& exchange) {
   error = generation.Start(CELLM_REQUEST_SHOW_SPECIAL);
   if (!error.ok()) return Answer(exchange, error, {});
   ChatShaper shaper(state, request, *model, exchange, format);
+  if (!generation.note().empty()) state.NoteOnce(generation.note());
   const bool begun = !request.stream || shaper.BeginStream();
   if (begun) error = generation.Run(state.options.generation, &shaper);
   for (const GenerationChoice& choice : generation.choices()) {

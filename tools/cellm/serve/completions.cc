@@ -189,6 +189,7 @@ int ServeCompletion(ServerState& state, HttpExchange& exchange) {
   error = generation.Start(0);
   if (!error.ok()) return Answer(exchange, error, {});
   CompletionShaper shaper(request, *model, exchange, generation.choices().size());
+  if (!generation.note().empty()) state.NoteOnce(generation.note());
   const bool begun = !request.stream || shaper.BeginStream();
   if (begun) error = generation.Run(state.options.generation, &shaper);
   for (const GenerationChoice& choice : generation.choices()) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cellm/serve/tool_constraint.h"
+
 namespace cellm::tools::serve {
 namespace {
 
@@ -61,7 +63,13 @@ ApiError Generation::Submit(size_t prompt, cellm_session* session, uint64_t seed
   options.sampling = &sampling;
   options.stops = stops.data();
   options.stop_count = stops.size();
+  options.constraint = constraint_;
+  options.constraint_text =
+      ToText(constraint_ == CELLM_CONSTRAINT_STRUCTURAL ? tool_text_ : request_.constraint.text);
+  if (constraint_ == CELLM_CONSTRAINT_NONE) options.constraint_text = {};
   if (prompt_only) {
+    options.constraint = CELLM_CONSTRAINT_NONE;
+    options.constraint_text = {};
     options.flags |= CELLM_REQUEST_PROMPT_ONLY;
     options.max_tokens = 0;
   }
@@ -85,19 +93,60 @@ ApiError Generation::Submit(size_t prompt, cellm_session* session, uint64_t seed
         return cellm_session_submit_tokens(session, ids.data(), ids.size(), &full, out, failure);
       },
       reply, &error);
-  return status == CELLM_OK ? ApiError() : FromCellm(error, param);
+  if (status == CELLM_OK) return {};
+  const bool by_constraint = options.constraint != CELLM_CONSTRAINT_NONE &&
+                             error.reason == CELLM_REASON_NONE && status != CELLM_BUSY;
+  if (by_constraint && constraint_optional_) {
+    note_ = "arguments of calls are not held to their schemas: " + std::string(error.message);
+    constraint_ = CELLM_CONSTRAINT_NONE;
+    return Submit(prompt, session, seed_step, prompt_only, reply);
+  }
+  // The template has rendered the messages before, so what is refused now is the constraint.
+  return FromCellm(error, by_constraint ? constraint_param_.c_str() : param);
+}
+
+// What the reply is held to. Forced calls come before a form for the text: both cannot be had.
+ApiError Generation::FindConstraint() {
+  const Constraint& constraint = request_.constraint;
+  const bool forced =
+      request_.tool_choice == ToolChoice::kRequired || request_.tool_choice == ToolChoice::kNamed;
+  if (constraint.kind == Constraint::Kind::kNone) {
+    tool_text_ = ToolConstraint(model_->call_style, request_);
+    constraint_ = tool_text_.empty() ? CELLM_CONSTRAINT_NONE : CELLM_CONSTRAINT_STRUCTURAL;
+    constraint_param_ = forced ? "tool_choice" : "tools";
+    constraint_optional_ = !forced;
+    return {};
+  }
+  if (forced) {
+    return BadField("tool_choice",
+                    "tool_choice: a reply cannot be a call and follow " + constraint.param,
+                    "invalid_value");
+  }
+  constraint_param_ = constraint.param;
+  switch (constraint.kind) {
+    case Constraint::Kind::kJsonObject:
+    case Constraint::Kind::kJsonSchema:
+      constraint_ = CELLM_CONSTRAINT_JSON_SCHEMA;
+      break;
+    case Constraint::Kind::kGrammar:
+      constraint_ = CELLM_CONSTRAINT_GRAMMAR;
+      break;
+    case Constraint::Kind::kRegex:
+      constraint_ = CELLM_CONSTRAINT_REGEX;
+      break;
+    case Constraint::Kind::kChoices:
+      constraint_ = CELLM_CONSTRAINT_CHOICES;
+      break;
+    case Constraint::Kind::kNone:
+      break;
+  }
+  return {};
 }
 
 ApiError Generation::Start(uint32_t request_flags) {
   flags_ = request_flags;
-  const Constraint& constraint = request_.constraint;
-  if (constraint.kind != Constraint::Kind::kNone) {
-    return BadField(constraint.param, constraint.param + ": this build cannot constrain replies",
-                    "unsupported");
-  }
-  if (request_.tool_choice == ToolChoice::kRequired || request_.tool_choice == ToolChoice::kNamed) {
-    return BadField("tool_choice", "tool_choice: this build cannot force calls", "unsupported");
-  }
+  const ApiError bad_constraint = FindConstraint();
+  if (!bad_constraint.ok()) return bad_constraint;
   const size_t prompts = std::max<size_t>(1, request_.prompts.size() + request_.prompt_ids.size());
   if (kept_ && (request_.choices > 1 || prompts > 1)) {
     return BadField("session_id", "session_id: a kept session has one reply at a time",

@@ -60,12 +60,15 @@ class Generation {
   uint64_t prompt_tokens() const { return prompt_tokens_; }
   uint64_t cached_tokens() const { return cached_tokens_; }
   uint64_t generated_tokens() const;
+  // Something that whoever runs the server should know; mostly empty.
+  const std::string& note() const { return note_; }
 
  private:
   ApiError OpenSession(SessionHandle* session);
   ApiError Submit(size_t prompt, cellm_session* session, uint64_t seed_step, bool prompt_only,
                   std::shared_ptr<Reply>* reply);
   ApiError Fork();
+  ApiError FindConstraint();
   bool Step(const GenerationSettings& settings, Shaper* shaper, GenerationChoice* choice,
             size_t index, int64_t timeout_ms, ApiError* error, bool* progressed);
 
@@ -74,6 +77,11 @@ class Generation {
   SessionLease kept_;
   int socket_;
   uint32_t flags_ = 0;
+  int32_t constraint_ = 0;            // CELLM_CONSTRAINT_...
+  std::string tool_text_;             // of CELLM_CONSTRAINT_STRUCTURAL
+  std::string constraint_param_;      // the field that asked for it
+  bool constraint_optional_ = false;  // nobody asked: without it is better than not at all
+  std::string note_;
   std::vector<GenerationChoice> choices_;
   // With several choices: the evaluation of the prompt that all of them share.
   std::shared_ptr<Reply> shared_prompt_;

@@ -46,6 +46,24 @@ uint64_t BytesAt(const std::string& path) {
   return sum;
 }
 
+// Templates that know no calls, or none at all, are taken for bare JSON.
+CallStyle FindCallStyle(const cellm_model* model) {
+  cellm_chat chat = CELLM_CHAT_INIT;
+  chat.flags = CELLM_CHAT_NO_PROMPT;
+  chat.messages = ToText(kProbeMessages);
+  chat.tools = ToText(kProbeTools);
+  size_t bytes = 0;
+  std::string text;
+  if (cellm_model_render_chat(model, &chat, nullptr, 0, &bytes, nullptr) == CELLM_OUT_OF_RANGE) {
+    text.resize(bytes);
+    if (cellm_model_render_chat(model, &chat, text.data(), text.size(), &bytes, nullptr) !=
+        CELLM_OK) {
+      text.clear();
+    }
+  }
+  return ReadCallStyle(text);
+}
+
 }  // namespace
 
 Result<std::vector<ModelSpec>> ReadModelSpecs(const std::vector<std::string>& given) {
@@ -157,6 +175,7 @@ Result<ModelLease> Models::OpenEntry(Entry* entry) {
     return ToStatus(error);
   }
   state->hidden = model_info.hidden;
+  state->call_style = FindCallStyle(state->model.get());
   CELLM_ASSIGN_OR_RETURN(state->runner, Runner::Create(state->engine.get()));
   std::fprintf(stderr, "serve: %s: context of %u tokens, %d threads, %s kernels\n",
                state->name.c_str(), info.context_tokens, info.threads, info.kernels);

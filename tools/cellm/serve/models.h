@@ -23,6 +23,7 @@
 #include "cellm/flags.h"
 #include "cellm/serve/api_error.h"
 #include "cellm/serve/runner.h"
+#include "cellm/serve/tool_constraint.h"
 
 namespace cellm::tools::serve {
 
@@ -35,6 +36,7 @@ struct OpenModelState {
   uint32_t context_tokens = 0;
   int32_t vocabulary = 0;
   int32_t hidden = 0;
+  CallStyle call_style = CallStyle::kBare;  // how its template writes tool calls
   // By token: whether it is special; found out when it first occurs (TokenKind). Any thread.
   mutable std::vector<std::atomic<uint8_t>> token_kinds;
 };

@@ -332,7 +332,8 @@ bool IsSessionName(std::string_view name) { return IsName(name, 64) && name[0] !
 
 void ReadTools(Fields* fields, GenerateRequest* out) {
   json::Value tools;
-  (void)fields->Bool("parallel_tool_calls", &out->parallel_tool_calls);
+  out->parallel_asked =
+      fields->Bool("parallel_tool_calls", &out->parallel_tool_calls) && out->parallel_tool_calls;
   if (fields->Array("tools", &tools)) {
     if (tools.size() > kMaxTools) {
       fields->Fail("tools", StrFormat("at most %zu tools are taken", kMaxTools), "invalid_value");

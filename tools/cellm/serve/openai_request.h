@@ -47,6 +47,7 @@ struct GenerateRequest {
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string tool_name;  // of kNamed
   bool parallel_tool_calls = true;
+  bool parallel_asked = false;  // it was given as true
 
   cellm_sampling sampling = CELLM_SAMPLING_INIT;  // without its bias list
   std::vector<cellm_logit_bias> bias;
