@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after } from "node:test";
 import { findBarriers, launchChromium } from "./chromium.mjs";
 import { skipAll, test } from "./harness.mjs";
-import { Server, hasModel } from "./server.mjs";
+import { MODEL, Server, hasModel } from "./server.mjs";
 
 if (!hasModel()) skipAll("page in a browser", "no bundled model");
 const browser = await launchChromium("page in a browser");
@@ -595,6 +595,23 @@ test("page: a busy server is asked again", async () => {
   await page.waitForSelector(".column:nth-child(2) .cost");
   assert.equal((await replies(page, 1)).length, 1);
   assert.ok((await busy.metric("cellm_requests_refused_total")) >= 1);
+  await closePage(page);
+});
+
+test("page: another model can be chosen in the middle of a conversation", async () => {
+  const two = await Server.start("--model", `second=${MODEL}`);
+  servers.push(two);
+  const page = await openPage({}, two.url);
+  await makeGreedy(page);
+  await ask(page, "What is the capital of France?");
+  await page.waitForSelector(".cost");
+  await page.locator(".model-select").selectOption("second");
+  // The conversation's session is the first model's; this one reads all of it for itself.
+  await ask(page, "What is the capital of Japan?");
+  await page.waitForFunction(() => document.querySelectorAll(".cost").length === 2);
+  assert.match((await replies(page))[1], /Tokyo/);
+  assert.equal(await page.locator(".turn.assistant").last().getAttribute("aria-label"), "Reply of second");
+  await page.waitForFunction(() => /of 1\u2009024 tokens/.test(document.querySelector(".context-text").textContent));
   await closePage(page);
 });
 

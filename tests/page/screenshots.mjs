@@ -83,12 +83,13 @@ test("screenshot: two conversations, dark", async () => {
   // for a fraction of the time.
   const slowly = setInterval(() => {
     server.child.kill("SIGCONT");
-    setTimeout(() => server.child.kill("SIGSTOP"), 8);
-  }, 160);
+    setTimeout(() => server.child.kill("SIGSTOP"), 16);
+  }, 200);
   await page.waitForFunction(() =>
     Array.from(document.querySelectorAll(".column"), (each) =>
       (each.querySelector(".turn.streaming .markdown")?.textContent.length ?? 0) > 90,
-    ).every(Boolean) && /Running2/.test(document.querySelector(".engine").textContent),
+    ).every(Boolean) && /Running2/.test(document.querySelector(".engine").textContent) &&
+    !/second0most/.test(document.querySelectorAll(".engine .card")[1].textContent),
   );
   clearInterval(slowly);
   server.child.kill("SIGSTOP");

@@ -4,7 +4,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 
 const SOURCE = join(process.env.CELLM_PAGE_TESTS, "..", "..");
-const MODEL = join(SOURCE, "models", "cellm-nano-int8.cellm");
+export const MODEL = join(SOURCE, "models", "cellm-nano-int8.cellm");
 
 export function hasModel() {
   return existsSync(MODEL);
