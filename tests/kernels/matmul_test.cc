@@ -246,7 +246,7 @@ void Check_matmul_packed_a8(const KernelTable& tier) {
     if (layout.nested() || layout.book != CodeBook::kNone)
       CheckPacked(tier, layout, 11, rng, false);
   }
-  // A row longer than what the products of few tokens take at once.
+  // A row longer than what the products of few and of several tokens take at once.
   for (const int32_t group : {16, 32}) {
     PackedLayout layout;
     layout.rows = 17;
@@ -257,10 +257,10 @@ void Check_matmul_packed_a8(const KernelTable& tier) {
     layout.has_min = true;
     layout.sub = SubScale::kI8;
     layout.super = 256;
-    CheckPacked(tier, layout, 3, rng, false);
+    for (const int32_t tokens : {3, 9}) CheckPacked(tier, layout, tokens, rng, false);
   }
   // Every number of tokens around the register tiles, few layouts.
-  for (int32_t tokens = 0; tokens <= 14; ++tokens) {
+  for (int32_t tokens = 0; tokens <= 18; ++tokens) {
     for (const int32_t bits : {8, 4, 6}) {
       for (const int32_t group : {16, 32}) {
         PackedLayout layout;
