@@ -65,7 +65,7 @@ struct Choice {
   bool last = false;   // the request ends (the last token, if any, is not evaluated)
   // Tokens that follow `token` and need no logits: they are evaluated together. Valid until the
   // hook is called again.
-  std::span<const int32_t> more;
+  std::span<const int32_t> more = {};
 };
 
 struct RequestHooks {
