@@ -1,7 +1,8 @@
 """/v1/chat/completions and /v1/completions: shapes, parameters, streaming."""
+import subprocess
 import unittest
 
-from serve_support import ServerCase, content
+from serve_support import CELLM, MODEL, ServerCase, content
 
 CAPITAL = [{"role": "user", "content": "What is the capital of France?"}]
 
@@ -36,6 +37,16 @@ class Chat(ServerCase):
     def test_no_usage_unless_asked(self):
         chunks, _ = self.server.stream("/v1/chat/completions", {"messages": CAPITAL})
         self.assertTrue(all("usage" not in chunk for chunk in chunks))
+
+    def test_users_row_19_command_and_server_agree(self):
+        """users.md row 19: one template, one set of defaults, one answer, greedy and sampled."""
+        for flags, fields in ((["--temperature", "0"], {"temperature": 0}),
+                              (["--seed", "7"], {"seed": 7, "temperature": None})):
+            said = subprocess.run([CELLM, "infer", "--quiet", "--chat", "--model", MODEL, "--prompt",
+                                   "Tell me about rivers.", "--gen", "24", *flags], text=True,
+                                  capture_output=True, check=True, timeout=60).stdout
+            reply = self.server.chat("Tell me about rivers.", max_tokens=24, **fields)
+            self.assertEqual(said, reply["choices"][0]["message"]["content"] + "\n", fields)
 
     def test_length(self):
         reply = self.server.chat(max_completion_tokens=2)

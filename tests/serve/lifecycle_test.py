@@ -103,7 +103,7 @@ class Load(ServerCase):
     FLAGS = ("--parallel", "8")
 
     def test_users_row_20_equal_requests_equal_answers(self):
-        """users.md rows 19 and 20: over HTTP, alone or beside others, one text and its replay."""
+        """users.md row 20: over HTTP, alone or beside others, one text and its replay."""
         alone = self.server.chat("Name three rivers.", max_tokens=24)
         sampled = self.server.chat("Name three rivers.", max_tokens=24, temperature=1, seed=7)
         wanted = [reply["choices"][0]["message"]["content"] for reply in (alone, sampled)]
