@@ -2,7 +2,7 @@
 # What a program that ships libcellm.so relies on, whatever machine it was built for.
 #
 # Usage: scripts/check_library.sh BUILD_DIR     (target cellm_shared, already built)
-#   size        stripped, at most 3 MB for 64-bit Arm, where it travels to phones in an app; for
+#   size        stripped, at most 3 MB (of 2^20 bytes) for 64-bit Arm, where it travels to phones in an app; for
 #               x86-64 at most what it has today, most of it kernels for AVX2 and two kinds of
 #               AVX-512 with a shape for every batch: that limit only goes down
 #   alignment   of every segment that is loaded: 16 KB or more on 64-bit Arm, as phones with such
@@ -17,7 +17,7 @@ trap 'rm -rf "$work"' EXIT
 
 machine=$(readelf -hW "$library" | sed -n 's/^ *Machine: *//p')
 case $machine in
-    AArch64) strip=aarch64-linux-gnu-strip limit=3000000 least=$((16 << 10)) ;;
+    AArch64) strip=aarch64-linux-gnu-strip limit=$((3 << 20)) least=$((16 << 10)) ;;
     *X86-64) strip=strip limit=5600000 least=$((4 << 10)) ;;
     *) echo "error: $library is for $machine, which has no limits here"; exit 1 ;;
 esac
