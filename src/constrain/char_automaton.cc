@@ -159,6 +159,63 @@ Result<CharAutomaton> Intersect(const CharAutomaton& a, const CharAutomaton& b) 
   return out;
 }
 
+// Made deterministic first: a state is a set of states, and between two borders of the sets of its
+// edges all characters lead to the same ones.
+Result<CharAutomaton> Complement(const CharAutomaton& automaton) {
+  CharAutomaton out;
+  std::map<std::vector<int32_t>, int32_t> known;
+  std::vector<std::vector<int32_t>> subsets;
+  size_t range_count = 0;
+  const auto state_of = [&](const std::vector<int32_t>& subset) {
+    const auto [at, is_new] = known.emplace(subset, 0);
+    if (is_new) {
+      bool accepts = false;
+      for (const int32_t state : subset) accepts |= automaton.finals[static_cast<size_t>(state)];
+      at->second = out.AddState(!accepts);
+      subsets.push_back(subset);
+    }
+    return at->second;
+  };
+  state_of({0});
+  struct Border {
+    char32_t at;
+    int32_t target;
+    int change;
+  };
+  for (size_t i = 0; i < subsets.size(); ++i) {
+    std::vector<Border> borders = {{0, 0, 0}, {0x110000, 0, 0}};
+    for (const int32_t state : subsets[i]) {
+      for (const CharEdge& edge : automaton.edges[static_cast<size_t>(state)]) {
+        for (const CodeRange& range : edge.set.ranges()) {
+          borders.push_back({range.first, edge.target, 1});
+          borders.push_back({range.last + 1, edge.target, -1});
+        }
+      }
+    }
+    std::sort(borders.begin(), borders.end(),
+              [](const Border& a, const Border& b) { return a.at < b.at; });
+    std::map<int32_t, int> open;  // targets of the edges that read the characters from here on
+    std::map<std::vector<int32_t>, CodePoints> reads;
+    for (size_t k = 0; k + 1 < borders.size(); ++k) {
+      open[borders[k].target] += borders[k].change;
+      if (borders[k].at == borders[k + 1].at) continue;
+      std::vector<int32_t> targets;
+      for (const auto& [target, count] : open) {
+        if (count > 0) targets.push_back(target);
+      }
+      reads[targets].Add(borders[k].at, borders[k + 1].at - 1);
+    }
+    for (auto& [targets, set] : reads) {
+      range_count += set.ranges().size() + targets.size();
+      if (range_count > kMaxCharRanges) {
+        return OutOfRange("a negative lookahead is too large: more than %zu parts", kMaxCharRanges);
+      }
+      out.AddEdge(static_cast<int32_t>(i), state_of(targets), std::move(set));
+    }
+  }
+  return out;
+}
+
 bool Trim(CharAutomaton* automaton) {
   const size_t count = automaton->finals.size();
   std::vector<std::vector<int32_t>> from(count);

@@ -48,6 +48,8 @@ CharAutomaton AllTextsBut(const std::vector<std::string>& texts);
 CharAutomaton OnlyTexts(const std::vector<std::string>& texts);
 // Texts that both accept. OutOfRange: too large.
 Result<CharAutomaton> Intersect(const CharAutomaton& a, const CharAutomaton& b);
+// Texts that it does not accept. OutOfRange: too large.
+Result<CharAutomaton> Complement(const CharAutomaton& automaton);
 // States from which no final state is reached are gone; false when nothing is left.
 bool Trim(CharAutomaton* automaton);
 

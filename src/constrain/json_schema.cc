@@ -102,13 +102,16 @@ Result<ExprId> SchemaCompiler::CompileMembers(Members members, const std::string
     return OutOfRange("%s: the schema nests deeper than %d", where.c_str(), kMaxCompileDepth);
   }
   const RuleId rule = grammar_->AddRule(where);
-  rules_.emplace(std::move(key), rule);
+  rules_.emplace(key, rule);
   ++depth_;
   Result<ExprId> body = Body(members, where);
   --depth_;
   // A rule of an alternative that is left out must still say something.
   grammar_->SetRule(rule, body.ok() ? body.value() : grammar_->Never());
-  if (!body.ok()) return body.status();
+  if (!body.ok()) {
+    rules_.erase(key);  // whoever asks again is to hear why
+    return body.status();
+  }
   return grammar_->UseRule(rule);
 }
 
@@ -151,12 +154,16 @@ Result<ExprId> SchemaCompiler::Choice(const Members& members, size_t index, bool
     const std::string place = where + "/" + keyword + "/" + std::to_string(number);
     Members together = rest;
     bool never = false;
-    CELLM_RETURN_IF_ERROR(document_.Flatten(alternative, place, &together, &never));
+    const Status flat = document_.Flatten(alternative, place, &together, &never);
     impossible_ = false;
-    const Result<ExprId> expr =
-        never ? Impossible(place, "the schema is false") : CompileMembers(together, place);
+    const Result<ExprId> expr = !flat.ok() ? Result<ExprId>(flat)
+                                : never    ? Impossible(place, "the schema is false")
+                                           : CompileMembers(together, place);
     if (!expr.ok()) {
-      if (!impossible_) return expr.status();
+      // Without an alternative of anyOf there is less to say and nothing wrong.
+      const bool left_out =
+          impossible_ || (!one_of && expr.status().code() == StatusCode::kUnsupported);
+      if (!left_out) return expr.status();
       if (first_failure.ok()) first_failure = expr.status();
       continue;
     }
@@ -165,7 +172,7 @@ Result<ExprId> SchemaCompiler::Choice(const Members& members, size_t index, bool
     numbers.push_back(number);
   }
   if (choices.empty()) {
-    impossible_ = true;
+    impossible_ = first_failure.code() == StatusCode::kInvalidArgument;
     return first_failure;
   }
   for (size_t i = 0; one_of && i < possible.size(); ++i) {

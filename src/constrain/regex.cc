@@ -132,7 +132,8 @@ struct Node {
 
 class Parser {
  public:
-  explicit Parser(std::string_view pattern) : pattern_(pattern) {}
+  // `at_start`: the pattern begins where the text begins even without '^'.
+  Parser(std::string_view pattern, bool at_start) : pattern_(pattern), at_start_(at_start) {}
 
   // The number of the whole expression's node.
   Result<int32_t> Run() {
@@ -141,6 +142,12 @@ class Parser {
     return root;
   }
   const std::vector<Node>& nodes() const { return nodes_; }
+  // What must hold, or must not, at the beginning of the text.
+  struct Lookahead {
+    int32_t node = 0;
+    bool negative = false;
+  };
+  const std::vector<Lookahead>& lookaheads() const { return lookaheads_; }
 
  private:
   Status Wrong(const char* what) const { return InvalidArgument("byte %zu: %s", at_, what); }
@@ -176,6 +183,8 @@ class Parser {
   Result<int32_t> ParseSequence(int depth);
   Result<int32_t> ParseAtom(int depth);
   Result<int32_t> ParseGroup(int depth);
+  Status ParseLookahead();
+  Result<int32_t> AddEnd();
   Result<int32_t> ParseRepeat(int32_t atom);
   Status ParseCounts(int32_t* min, int32_t* max, bool* is_one);
   Status ParseEscape(bool in_set, Bounds* out);
@@ -186,8 +195,11 @@ class Parser {
   Result<char32_t> TakeCharacter();
 
   std::string_view pattern_;
+  const bool at_start_;
+  bool wide_ = false;  // in a negative lookahead: sets hold what any engine puts in
   size_t at_ = 0;
   std::vector<Node> nodes_;
+  std::vector<Lookahead> lookaheads_;
   size_t range_count_ = 0;
   std::map<uint32_t, CodePoints> of_mask_;  // of \p{...} so far
 };
@@ -205,12 +217,35 @@ Result<int32_t> Parser::ParseAlternatives(int depth) {
     CELLM_ASSIGN_OR_RETURN(const int32_t child, ParseSequence(depth));
     children.push_back(child);
   } while (Take("|"));
-  return children.size() == 1 ? children[0] : AddKind(NodeKind::kAlternatives, children);
+  if (children.size() == 1) return children[0];
+  if (depth == 0 && !lookaheads_.empty())
+    return Refused("lookaround in one of several alternatives");
+  return AddKind(NodeKind::kAlternatives, children);
+}
+
+Status Parser::ParseLookahead() {
+  const bool negative = Take("(?!");
+  if (!negative) Take("(?=");
+  wide_ = negative;
+  CELLM_ASSIGN_OR_RETURN(const int32_t node, ParseAlternatives(1));
+  wide_ = false;
+  if (!Take(")")) return Wrong("expected ')'");
+  lookaheads_.push_back({node, negative});
+  return OkStatus();
 }
 
 Result<int32_t> Parser::ParseSequence(int depth) {
   std::vector<int32_t> children;
+  bool at_start = depth == 0 && at_start_;
   while (at_ < pattern_.size() && !Has("|") && !Has(")")) {
+    if (depth == 0 && children.size() <= 1 && (Has("^") || Has("\\A"))) at_start = true;
+    const bool nothing_read =
+        children.empty() ||
+        (children.size() == 1 && nodes_[static_cast<size_t>(children[0])].kind == NodeKind::kBegin);
+    if (at_start && nothing_read && (Has("(?=") || Has("(?!"))) {
+      CELLM_RETURN_IF_ERROR(ParseLookahead());
+      continue;
+    }
     CELLM_ASSIGN_OR_RETURN(const int32_t atom, ParseAtom(depth));
     CELLM_ASSIGN_OR_RETURN(const int32_t repeated, ParseRepeat(atom));
     children.push_back(repeated);
@@ -221,8 +256,11 @@ Result<int32_t> Parser::ParseSequence(int depth) {
 Result<int32_t> Parser::ParseAtom(int depth) {
   if (Has("*") || Has("+") || Has("?")) return Wrong("nothing to repeat");
   if (Take("^")) return AddKind(NodeKind::kBegin);
-  if (Take("$")) return AddKind(NodeKind::kEnd);
-  if (Take(".")) return AddSet(CodePoints::Of("\n\r\xE2\x80\xA8\xE2\x80\xA9").Complement());
+  if (Take("$")) return AddEnd();
+  if (Take(".")) {
+    const char* const ends = wide_ ? "\n" : "\n\r\xE2\x80\xA8\xE2\x80\xA9";
+    return AddSet(CodePoints::Of(ends).Complement());
+  }
   if (Has("(")) return ParseGroup(depth);
   if (Has("[")) {
     CELLM_ASSIGN_OR_RETURN(CodePoints set, ParseSet());
@@ -230,13 +268,22 @@ Result<int32_t> Parser::ParseAtom(int depth) {
   }
   if (Has("\\")) {
     if (Take("\\A")) return AddKind(NodeKind::kBegin);
-    if (Take("\\z") || Take("\\Z")) return AddKind(NodeKind::kEnd);
+    if (Take("\\z") || Take("\\Z")) return AddEnd();
     Bounds bounds;
     CELLM_RETURN_IF_ERROR(ParseEscape(false, &bounds));
-    return AddSet(std::move(bounds.sure));
+    return AddSet(wide_ ? bounds.AllPossible() : bounds.sure);
   }
   CELLM_ASSIGN_OR_RETURN(const char32_t c, TakeCharacter());
   return AddSet(CodePoints(c, c));
+}
+
+// The end of the text; for some engines also the place before a last line end.
+Result<int32_t> Parser::AddEnd() {
+  const int32_t end = AddKind(NodeKind::kEnd);
+  if (!wide_) return end;
+  CELLM_ASSIGN_OR_RETURN(const int32_t line_end, AddSet(CodePoints('\n', '\n')));
+  const int32_t after = AddKind(NodeKind::kSequence, {line_end, AddKind(NodeKind::kEnd)});
+  return AddKind(NodeKind::kAlternatives, {end, after});
 }
 
 Result<int32_t> Parser::ParseGroup(int depth) {
@@ -495,6 +542,7 @@ Result<CodePoints> Parser::ParseSet() {
       bounds.Add(item);
     }
   }
+  if (wide_) return negated ? bounds.sure.Complement() : bounds.AllPossible();
   return negated ? bounds.AllPossible().Complement() : bounds.sure;
 }
 
@@ -504,7 +552,8 @@ Result<CodePoints> Parser::ParseSet() {
 class Builder {
  public:
   explicit Builder(const std::vector<Node>& nodes) : nodes_(nodes) {}
-  Result<CharAutomaton> Run(int32_t root, RegexUse use);
+  // Texts in which the tree matches, with any text before it and behind it where that is asked for.
+  Result<CharAutomaton> Run(int32_t root, bool any_before, bool any_behind);
 
  private:
   enum class StepKind : uint8_t { kNothing, kSet, kBegin, kEnd };
@@ -636,7 +685,7 @@ Result<CharAutomaton> Builder::WithoutEmptySteps(int32_t start, int32_t end) {
   return out;
 }
 
-Result<CharAutomaton> Builder::Run(int32_t root, RegexUse use) {
+Result<CharAutomaton> Builder::Run(int32_t root, bool any_before, bool any_behind) {
   const int32_t start = AddState();
   const int32_t end = AddState();
   Build(root, start, end);
@@ -646,17 +695,17 @@ Result<CharAutomaton> Builder::Run(int32_t root, RegexUse use) {
   }
   int32_t first = start;
   int32_t last = end;
-  if (use == RegexUse::kSearch) {
+  if (any_before) {
     first = AddState();
-    last = AddState();
     AddStep(first, StepKind::kSet, first);
     AddStep(first, StepKind::kNothing, start);
+  }
+  if (any_behind) {
+    last = AddState();
     AddStep(end, StepKind::kNothing, last);
     AddStep(last, StepKind::kSet, last);
   }
-  CELLM_ASSIGN_OR_RETURN(CharAutomaton out, WithoutEmptySteps(first, last));
-  if (!Trim(&out)) return InvalidArgument("no text matches the regex");
-  return out;
+  return WithoutEmptySteps(first, last);
 }
 
 }  // namespace
@@ -666,9 +715,20 @@ Result<CharAutomaton> CompileRegex(std::string_view pattern, RegexUse use) {
     return OutOfRange("the regex has %zu bytes; at most %zu are taken", pattern.size(),
                       kMaxRegexBytes);
   }
-  Parser parser(pattern);
+  const bool search = use == RegexUse::kSearch;
+  Parser parser(pattern, !search);
   CELLM_ASSIGN_OR_RETURN(const int32_t root, parser.Run());
-  return Builder(parser.nodes()).Run(root, use);
+  CELLM_ASSIGN_OR_RETURN(CharAutomaton out, Builder(parser.nodes()).Run(root, search, search));
+  for (const Parser::Lookahead& look : parser.lookaheads()) {
+    CELLM_ASSIGN_OR_RETURN(CharAutomaton ahead,
+                           Builder(parser.nodes()).Run(look.node, false, true));
+    if (look.negative) {
+      CELLM_ASSIGN_OR_RETURN(ahead, Complement(ahead));
+    }
+    CELLM_ASSIGN_OR_RETURN(out, Intersect(out, ahead));
+  }
+  if (!Trim(&out)) return InvalidArgument("no text matches the regex");
+  return out;
 }
 
 Result<Grammar> RegexGrammar(std::string_view pattern) {

@@ -5,6 +5,7 @@
 //
 //   literals . [sets] [^sets] \d \w \s \D \W \S \t \n \r \f \v \0 \xHH \uHHHH \u{H} \p{Lu} \P{L}
 //   (groups) (?:groups) (?<name>groups) (?P<name>groups) | * + ? {m} {m,} {m,n}, lazy or not, ^ $
+//   (?=ahead) (?!ahead) at the beginning of the text, behind ^; other lookaround is refused
 //
 // Refused by name, since a text alone does not say whether they hold, or engines differ:
 // lookaround, backreferences, \b and \B, inline flags, atomic groups, possessive quantifiers,

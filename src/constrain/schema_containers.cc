@@ -199,12 +199,14 @@ Status SchemaCompiler::ReadOthers(const Members& members, const std::string& whe
   bool asked = false;
   bool forbidden = false;
   bool says_something = false;
+  bool forbidden_beside = false;  // by a schema that the pattern is not part of
   size_t patterns = 0;
   for (const Member& member : members) {
     const json::Value additional = member.schema.Find("additionalProperties");
     bool flag = false;
     if (additional.GetBool(&flag)) {
       (flag ? asked : forbidden) = true;
+      forbidden_beside |= !flag && !member.schema.Find("patternProperties").exists();
     } else if (additional.exists()) {
       asked = true;
       shape->others.push_back(additional);
@@ -239,7 +241,7 @@ Status SchemaCompiler::ReadOthers(const Members& members, const std::string& whe
         "\"additionalProperties\"; name the properties instead",
         where.c_str());
   }
-  shape->has_others = patterns == 1 || (!forbidden && (asked || !says_something));
+  shape->has_others = patterns == 1 ? !forbidden_beside : !forbidden && (asked || !says_something);
   if (patterns == 1 && shape->pattern.empty()) shape->pattern = ".*";
   return OkStatus();
 }

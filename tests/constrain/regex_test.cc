@@ -66,6 +66,17 @@ constexpr MatchCase kMatches[] = {
     {"\\.\\*\\(\\)", ".*()", true},
     {"\\t\\n\\r\\f\\v\\0", "\t\n\r\f\v", false},
     {"[\\b]", "\b", true},
+    {"^(?!a)\\w+$", "bc", true},
+    {"^(?!a)\\w+$", "abc", false},
+    {"(?=.*\\d)[a-z0-9]{3}", "a1b", true},
+    {"(?=.*\\d)[a-z0-9]{3}", "abc", false},
+    {"^(?!\\.)(?!.*\\.\\.)([a-z.]*)[a-z]@x$", "a.b@x", true},
+    {"^(?!\\.)(?!.*\\.\\.)([a-z.]*)[a-z]@x$", "a..b@x", false},
+    {"^(?!\\.)(?!.*\\.\\.)([a-z.]*)[a-z]@x$", ".ab@x", false},
+    {"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$", "-12.5", true},
+    {"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$", "+.", false},
+    {"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$", "", false},
+    {"^(?!\\d)[^a]$", "\xD9\xA1", false},  // what any engine takes for a digit
 };
 
 TEST(Regex, MatchesWholeTexts) {
@@ -98,7 +109,10 @@ struct RefusedCase {
 };
 
 constexpr RefusedCase kRefused[] = {
-    {"(?=a)b", StatusCode::kUnsupported, "lookaround"},
+    {"x(?=a)b", StatusCode::kUnsupported, "lookaround"},
+    {"(?=a)b", StatusCode::kInvalidArgument, "no text"},
+    {"(?=a)a|b", StatusCode::kUnsupported, "lookaround"},
+    {"((?=a)a)", StatusCode::kUnsupported, "lookaround"},
     {"(?<!a)b", StatusCode::kUnsupported, "lookaround"},
     {"(a)\\1", StatusCode::kUnsupported, "backreference"},
     {"\\k<a>", StatusCode::kUnsupported, "backreference"},

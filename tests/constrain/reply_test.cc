@@ -275,7 +275,7 @@ TEST_F(ConstrainedReply, IsRefusedByNameBeforeItBegins) {
   } cases[] = {
       {CELLM_CONSTRAINT_JSON_SCHEMA, R"({"enum":[]})", CELLM_INVALID_ARGUMENT, "enum"},
       {CELLM_CONSTRAINT_JSON_SCHEMA, R"({"not":{}})", CELLM_UNSUPPORTED, "not"},
-      {CELLM_CONSTRAINT_REGEX, "(?=a)", CELLM_UNSUPPORTED, "lookaround"},
+      {CELLM_CONSTRAINT_REGEX, "b(?=a)", CELLM_UNSUPPORTED, "lookaround"},
       {CELLM_CONSTRAINT_GRAMMAR, "root ::= a", CELLM_INVALID_ARGUMENT, "\"a\""},
       {CELLM_CONSTRAINT_STRUCTURAL, "{}", CELLM_INVALID_ARGUMENT, "tags"},
       {CELLM_CONSTRAINT_CHOICES, "[]", CELLM_INVALID_ARGUMENT, "empty"},

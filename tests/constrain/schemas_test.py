@@ -24,7 +24,8 @@ except ImportError:
 
 NAMES = ["id", "name", "items", "value", "a", "b", "na me", "caf\u00e9", "q\"uote", "back\\slash", "\u20ac"]
 PATTERNS = ["^[a-z]+$", "^\\d{3}-\\d{2}$", "a", "^(foo|bar)", "[^\"]x$", "^\\w{1,4}$", "\\\\", "^.{2,3}$",
-            "^[A-Z][a-z]*( [A-Z][a-z]*)?$", "^\\S+$"]
+            "^[A-Z][a-z]*( [A-Z][a-z]*)?$", "^\\S+$", "^(?!a)[a-z.]*$", "^(?=.*\\d)\\w{2,5}$",
+            "^(?!\\.)(?!.*\\.\\.)[a-z.]*@[a-z]+$"]
 FORMATS = ["date", "date-time", "time", "uuid", "email", "ipv4", "ipv6", "duration", "uri", "hostname"]
 TEXTS = ["", "red", "gr\u00fcn", "a\"b", "x\ny", "\\", "\u20ac\U0001F600", "null"]
 
@@ -190,7 +191,7 @@ def run(program, model, seed, count, samples):
     command = [program, str(samples), str(seed)] + ([model] if model else [])
     lines = "".join(json.dumps(s, ensure_ascii=rng.random() < 0.5) + "\n" for s in schemas)
     done = subprocess.run(command, input=lines.encode(), stdout=subprocess.PIPE)
-    results = done.stdout.decode("utf-8").splitlines()
+    results = done.stdout.decode("utf-8").split("\n")[:-1]
     wrong = []
     if done.returncode != 0 or len(results) != count:
         wrong.append(f"{command}: exit code {done.returncode} after {len(results)} of {count}")
