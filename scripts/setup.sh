@@ -8,7 +8,8 @@
 #   image  what tests/packaging/image_test.sh and scripts/fresh_machine.sh need
 #
 # With apt-get (as root, or through sudo) packages are installed; elsewhere the list is printed and
-# it is up to you. The names are those of Debian 12; Debian 13 and current Ubuntu have the same.
+# it is up to you. The names are those of Debian 12; Debian 13 and current Ubuntu have the same
+# (but for chromium, which Ubuntu ships in another way: there ci needs a Debian).
 set -euo pipefail
 
 # Compiling: the library has no dependency but PCRE2, the command adds line editing, the server its
@@ -34,7 +35,7 @@ packages_of() {
 present() {
     case "$1" in
         nodejs) command -v node >/dev/null && return 0 ;;
-        npm|git|cmake|python3|clang) command -v "$1" >/dev/null && return 0 ;;
+        npm|git|cmake|python3|clang|esbuild|chromium) command -v "$1" >/dev/null && return 0 ;;
     esac
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
