@@ -27,8 +27,7 @@ namespace {
 constexpr uint32_t kSlots = 1024;   // engines, and tokenizers, that exist at once
 constexpr uint32_t kPageUnit = 16;  // cellm.h: pages are multiples of it
 constexpr uint32_t kMaxPage = 4096;
-constexpr size_t kMaxPromptTokens = 1 << 24;         // beyond any context
-constexpr double kTokensPerSecond[] = {0, 0, 8, 2};  // by thermal level; 0: no cap
+constexpr size_t kMaxPromptTokens = 1 << 24;  // beyond any context
 
 // ---- errors -----------------------------------------------------------------------------------
 
@@ -102,8 +101,6 @@ struct Engine {
   cellm_engine* engine = nullptr;
   cellm_sampling sampling = CELLM_SAMPLING_INIT;
   uint32_t tokens_per_block = 0, total_blocks = 0;
-  uint32_t thermal_level = 0;
-  int64_t next_token_ns = 0;  // no token before, at the hot levels
   cellm_session_t next_id = 1;
   cellm_session_t last_served = 0;
   std::vector<Session> sessions;  // by id
@@ -185,12 +182,6 @@ union Forever {
 };
 constinit Forever<Engine> engines("engine");
 constinit Forever<Tokenizer> tokenizers("tokenizer");
-
-int64_t NowNs() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
 
 // The seed of a session, mixed from its number and the engine's so that sessions differ.
 uint64_t SessionSeed(uint64_t seed, uint64_t id, uint64_t turn) {
@@ -630,7 +621,13 @@ int32_t cellm_engine_set_thermal_level(cellm_engine_t handle, uint32_t level) {
     return -1;
   }
   const std::lock_guard lock(engine->mutex);
-  engine->thermal_level = level;
+  cellm_error error = CELLM_ERROR_INIT;
+  // The caller decides about the level, up and down.
+  if (cellm_engine_report_heat(engine->engine, static_cast<int32_t>(level), CELLM_POWER_NORMAL,
+                               CELLM_HEAT_AT_ONCE, &error) != CELLM_OK) {
+    SetError("thermal level", error);
+    return -1;
+  }
   engine->cooled.notify_all();
   return 0;
 }
@@ -660,11 +657,15 @@ int32_t cellm_step_decode(cellm_engine_t handle, cellm_session_t* out_session,
   std::unique_lock lock(engine->mutex);
   const auto ready = [](const Session& s) { return s.request != nullptr && !s.suspended; };
   // Too hot for a token yet: waits without the lock, so that others can cancel or lower the level.
-  while (kTokensPerSecond[engine->thermal_level] > 0 &&
-         std::any_of(engine->sessions.begin(), engine->sessions.end(), ready)) {
-    const int64_t wait_ns = engine->next_token_ns - NowNs();
-    if (wait_ns <= 0) break;
-    engine->cooled.wait_for(lock, std::chrono::nanoseconds(wait_ns));
+  while (std::any_of(engine->sessions.begin(), engine->sessions.end(), ready)) {
+    cellm_heat heat = CELLM_HEAT_INIT;
+    cellm_error error = CELLM_ERROR_INIT;
+    if (cellm_engine_get_heat(engine->engine, &heat, &error) != CELLM_OK) {
+      SetError("step", error);
+      return -1;
+    }
+    if (heat.wait_ns == 0) break;
+    engine->cooled.wait_for(lock, std::chrono::nanoseconds(heat.wait_ns));
   }
   // The ring: the first session after the one that was served last, and round again.
   const size_t count = engine->sessions.size();
@@ -677,8 +678,6 @@ int32_t cellm_step_decode(cellm_engine_t handle, cellm_session_t* out_session,
     bool failed = false;
     uint32_t token = 0;
     if (NextToken(s, &token, &failed)) {
-      const double rate = kTokensPerSecond[engine->thermal_level];
-      engine->next_token_ns = rate > 0 ? NowNs() + static_cast<int64_t>(1e9 / rate) : 0;
       *out_session = s.id;
       *out_token = token;
       return 1;

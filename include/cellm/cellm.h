@@ -270,6 +270,9 @@ CELLM_API cellm_status cellm_template_render(const char* source, size_t source_b
 /* Nothing that one session evaluated is reused by another: timing then tells nobody what others
  * have asked. */
 #define CELLM_ENGINE_PRIVATE_SESSIONS 1u
+/* With journal_folder: every token is on the disk before it is handed out, so that a power cut
+ * loses none either. Slower by what the disk takes for it. */
+#define CELLM_ENGINE_JOURNAL_SYNC 2u
 
 typedef struct cellm_engine_options {
   uint32_t struct_size;
@@ -294,11 +297,16 @@ typedef struct cellm_engine_options {
   uint64_t past_bytes; /* most bytes kept for reuse when memory_bytes does not limit; 0: 256 MiB */
   cellm_text swap_folder; /* where sessions wait on disk when memory is short; not given: nowhere */
   uint64_t swap_bytes;    /* most bytes there; 0: four times memory_bytes, at least 1 GiB */
+  /* Where each session keeps a journal, from which cellm_session_recover goes on after the death of
+   * the process; not given: nowhere. The folder must exist. */
+  cellm_text journal_folder;
 } cellm_engine_options;
 #define CELLM_ENGINE_OPTIONS_INIT                                                               \
   {                                                                                             \
     sizeof(cellm_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0, 0, 0, 0, 0, 0, \
-        {0, 0}, 0                                                                               \
+        {0, 0}, 0, {                                                                            \
+      0, 0                                                                                      \
+    }                                                                                           \
   }
 
 /* Binds the model's weights (the first time) and makes an engine for them.
@@ -365,6 +373,42 @@ typedef struct cellm_limits {
   { sizeof(cellm_limits), 0, 0, 0 }
 CELLM_API cellm_status cellm_engine_set_limits(cellm_engine* engine, const cellm_limits* limits,
                                                cellm_error* error);
+
+/* How hot the device is, as its operating system says, and what power it has. A level limits the
+ * share of time that is computed in, the tokens a second and the classes served
+ * (docs/serving.md has the table); interactive sessions are served at every level. These limits
+ * apply beside those of cellm_engine_set_limits. */
+#define CELLM_HEAT_NOMINAL 0
+#define CELLM_HEAT_ELEVATED 1
+#define CELLM_HEAT_CRITICAL 2
+#define CELLM_HEAT_EMERGENCY 3
+#define CELLM_POWER_NORMAL 0
+#define CELLM_POWER_SAVER 1   /* as little as is useful */
+#define CELLM_POWER_PLUGGED 2 /* not from a battery */
+/* The level falls at once, too. Without it a level that is lower for ten seconds takes it down by
+ * one, so that heat and limits do not chase each other: for systems that report what they see. */
+#define CELLM_HEAT_AT_ONCE 1u
+/* Whenever either changes. INVALID_ARGUMENT: no such level or hint. UNSUPPORTED: a flag. */
+CELLM_API cellm_status cellm_engine_report_heat(cellm_engine* engine, int32_t level, int32_t power,
+                                                uint32_t flags, cellm_error* error);
+/* Instead of levels: the processor's temperature in degrees Celsius, about once a second; what lies
+ * outside of -60 to 200 is not believed. Levels begin at 70, 80 and 90. */
+CELLM_API cellm_status cellm_engine_report_temperature(cellm_engine* engine, double celsius,
+                                                       cellm_error* error);
+typedef struct cellm_heat {
+  uint32_t struct_size;
+  int32_t level;        /* that holds: CELLM_HEAT_... */
+  int32_t power;        /* CELLM_POWER_... */
+  int32_t background;   /* 1: background sessions are served */
+  int32_t duty_percent; /* of the time, that a step may be running */
+  int32_t reserved;
+  double tokens_per_second; /* of all sessions together; 0: no cap */
+  uint64_t wait_ns; /* until the next step may begin: for programs that call cellm_engine_step */
+} cellm_heat;
+#define CELLM_HEAT_INIT \
+  { sizeof(cellm_heat), 0, 0, 0, 0, 0, 0, 0 }
+CELLM_API cellm_status cellm_engine_get_heat(cellm_engine* engine, cellm_heat* heat,
+                                             cellm_error* error);
 
 /* What the scheduler did, since the engine was opened. */
 typedef struct cellm_engine_stats {
@@ -435,10 +479,12 @@ CELLM_API cellm_status cellm_engine_embed(cellm_engine* engine, const cellm_toke
 
 /* ---- session -------------------------------------------------------------------------------- */
 
-#define CELLM_SESSION_PLAN_FIRST_REQUEST                                             \
-  1u                             /* plan for the first request alone (its prompt and \
-                                    max_tokens), not for the whole context */
-#define CELLM_SESSION_PRIVATE 2u /* nothing is shared with other sessions, nothing outlives it */
+#define CELLM_SESSION_PLAN_FIRST_REQUEST                 \
+  1u /* plan for the first request alone (its prompt and \
+        max_tokens), not for the whole context */
+/* Nothing is shared with other sessions, nothing outlives it: it keeps no journal either. */
+#define CELLM_SESSION_PRIVATE 2u
+#define CELLM_SESSION_KEEP_JOURNAL 4u /* closing the session leaves its journal */
 
 #define CELLM_CLASS_INTERACTIVE 0 /* somebody is waiting */
 #define CELLM_CLASS_BACKGROUND 1  /* served from what interactive sessions leave, never starved */
@@ -665,6 +711,10 @@ CELLM_API cellm_status cellm_request_run(cellm_request* request, cellm_token_fn 
 CELLM_API void cellm_request_cancel(cellm_request* request);
 CELLM_API void cellm_request_close(cellm_request* request);
 
+/* The text that was shown of the reply so far, before a recovery too. */
+CELLM_API cellm_status cellm_request_get_text(const cellm_request* request, char* buffer,
+                                              size_t capacity, size_t* bytes, cellm_error* error);
+
 /* What a reply cost. Times in nanoseconds. */
 typedef struct cellm_receipt {
   uint32_t struct_size;
@@ -687,6 +737,64 @@ typedef struct cellm_receipt {
   { sizeof(cellm_receipt), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, CELLM_MEMORY_INIT, 0, 0, 0 }
 CELLM_API cellm_status cellm_request_get_receipt(const cellm_request* request,
                                                  cellm_receipt* receipt, cellm_error* error);
+
+/* ---- journals ------------------------------------------------------------------------------- */
+
+/* In an engine with a journal_folder every session (but private ones) appends what
+ * happens to it to a file of its own, readable by its owner only, before the caller learns of it: a
+ * process that is killed at any instruction loses nothing that it was told. A request, the end of a
+ * reply, a rewind and the like are also brought to the disk (fsync) before the call returns, single
+ * tokens with CELLM_ENGINE_JOURNAL_SYNC only; without it a power cut may cost the end of a reply
+ * that was under way. A call that cannot write fails with CELLM_IO, a reply under way with it; the
+ * next request begins another journal. Closing a session deletes its journal. */
+typedef struct cellm_journal_info {
+  uint32_t struct_size;
+  cellm_status status; /* CELLM_OK: it can be recovered. BUSY: an open session writes it, here or in
+                          another process. UNSUPPORTED: of another model or a newer version.
+                          CORRUPT: it has no good beginning */
+  cellm_text name;     /* what cellm_session_recover takes; pointers are valid during the call */
+  cellm_text message;  /* why it cannot be recovered, else empty */
+  const int32_t* ids;  /* the session's tokens */
+  uint64_t tokens;
+  uint64_t reply_tokens; /* the last of them, of the reply that was under way */
+  uint64_t lost_bytes;   /* a record cut short or damaged and what follows it: left out */
+  int64_t modified_ns;   /* when it was last written: since 1970 (UTC) */
+  int32_t open_request;  /* 1: a reply was under way and is gone on with */
+  int32_t reserved;
+} cellm_journal_info;
+#define CELLM_JOURNAL_INFO_INIT \
+  { sizeof(cellm_journal_info), 0, {0, 0}, {0, 0}, 0, 0, 0, 0, 0, 0, 0 }
+/* Called for each journal, by name; non-zero stops with CELLM_CANCELLED. */
+typedef int32_t (*cellm_journal_fn)(const cellm_journal_info* info, void* user);
+/* INVALID_ARGUMENT: the engine has no journal_folder. IO, NOT_FOUND: the folder. */
+CELLM_API cellm_status cellm_engine_list_journals(cellm_engine* engine, cellm_journal_fn callback,
+                                                  void* user, cellm_error* error);
+/* Deletes a journal that no open session writes. INVALID_ARGUMENT (not a journal's name),
+ * NOT_FOUND, BUSY, IO. */
+CELLM_API cellm_status cellm_engine_remove_journal(cellm_engine* engine, const char* name,
+                                                   size_t name_bytes, cellm_error* error);
+/* The session that a journal tells of, as it was when the last record was written; it goes on
+ * writing the journal. When a reply was under way, *request is that reply: its next token is the
+ * one after the last that was handed out, bit for bit what it would have been, on an engine of the
+ * same context, K/V format and activations. (cellm_request_get_text has what was shown before.)
+ * Else *request is null. A reply with a constraint is not gone on with: it ends as cancelled.
+ * `request` null: a reply under way ends as cancelled. hooks (null allowed):
+ * of a reply under way; progress, progress_user and stop_flag are used, the rest comes from the
+ * journal. Errors as for cellm_journal_info.status, and OUT_OF_RANGE: longer than the engine's
+ * context; OUT_OF_MEMORY; NOT_FOUND; IO. After a failure the file is as it was. */
+CELLM_API cellm_status cellm_session_recover(cellm_engine* engine, const char* name,
+                                             size_t name_bytes, const cellm_request_options* hooks,
+                                             cellm_session** out, cellm_request** request,
+                                             cellm_error* error);
+/* Whether closing the session leaves its journal (1) or deletes it (0), instead of what
+ * CELLM_SESSION_KEEP_JOURNAL said. */
+CELLM_API cellm_status cellm_session_keep_journal(cellm_session* session, int32_t keep,
+                                                  cellm_error* error);
+/* The conversation as JSON: the messages of the last cellm_session_submit_chat, and the reply to
+ * them as one of the assistant when it has ended. NOT_FOUND: the last request was none. */
+CELLM_API cellm_status cellm_session_get_messages(const cellm_session* session, char* buffer,
+                                                  size_t capacity, size_t* bytes,
+                                                  cellm_error* error);
 
 #ifdef __cplusplus
 } /* extern "C" */

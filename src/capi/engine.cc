@@ -9,6 +9,7 @@
 #include "capi/convert_args.h"
 #include "capi/generation.h"
 #include "capi/handles.h"
+#include "engine/session_file.h"
 #include "json/json.h"
 #include "kernels/kernel_table.h"
 #include "model/model.h"
@@ -25,6 +26,14 @@ constexpr uint32_t kDefaultLogitRows = 32;
 constexpr uint32_t kDefaultPageTokens = 32;
 constexpr uint32_t kDefaultSessions = 64;
 constexpr uint32_t kMaxSessions = 65536;
+
+static_assert(CELLM_HEAT_NOMINAL == static_cast<int>(ThermalLevel::kNominal));
+static_assert(CELLM_HEAT_ELEVATED == static_cast<int>(ThermalLevel::kElevated));
+static_assert(CELLM_HEAT_CRITICAL == static_cast<int>(ThermalLevel::kCritical));
+static_assert(CELLM_HEAT_EMERGENCY == static_cast<int>(ThermalLevel::kEmergency));
+static_assert(CELLM_POWER_NORMAL == static_cast<int>(PowerHint::kNormal));
+static_assert(CELLM_POWER_SAVER == static_cast<int>(PowerHint::kSaver));
+static_assert(CELLM_POWER_PLUGGED == static_cast<int>(PowerHint::kPlugged));
 
 // By CELLM_KV_ constant; [0] is the default.
 constexpr KvType kKvConstants[] = {KvType::kF16, KvType::kF16,   KvType::kF32,   KvType::kQ8,
@@ -67,8 +76,9 @@ Status ReadEngineOptions(const cellm_engine_options* given, cellm_engine_options
   if (out->policy != CELLM_POLICY_DEADLINE && out->policy != CELLM_POLICY_ROUND_ROBIN) {
     return InvalidArgument("policy is %d, which is no CELLM_POLICY_ constant", out->policy);
   }
-  if ((out->flags & ~CELLM_ENGINE_PRIVATE_SESSIONS) != 0) {
-    return Unsupported("engine options: unknown flags 0x%x", out->flags);
+  constexpr uint32_t kKnownFlags = CELLM_ENGINE_PRIVATE_SESSIONS | CELLM_ENGINE_JOURNAL_SYNC;
+  if ((out->flags & ~kKnownFlags) != 0) {
+    return Unsupported("engine options: unknown flags 0x%x", out->flags & ~kKnownFlags);
   }
   CELLM_RETURN_IF_ERROR(limit("step_ms", out->step_ms, 60'000));
   if ((out->allocate == nullptr) != (out->release == nullptr)) {
@@ -193,6 +203,14 @@ Status MakeServing(const cellm_engine_options& options, EngineState* state) {
   }
   state->serving = std::make_unique<Serving>(*state->engine, std::move(serving));
   state->private_pasts = (options.flags & CELLM_ENGINE_PRIVATE_SESSIONS) != 0;
+  CELLM_RETURN_IF_ERROR(ReadText(options.journal_folder, "journal_folder", &folder));
+  state->journal_folder = folder;
+  state->journal_sync = (options.flags & CELLM_ENGINE_JOURNAL_SYNC) != 0;
+  if (folder.empty()) return OkStatus();
+  if (!platform::SystemFiles().IsDirectory(state->journal_folder)) {
+    return NotFound("journal_folder: %s is no folder", state->journal_folder.c_str());
+  }
+  state->model_hash = ModelHash(*state->weights->model);
   return OkStatus();
 }
 
@@ -320,6 +338,53 @@ cellm_status cellm_engine_set_limits(cellm_engine* engine, const cellm_limits* l
   state->serving->SetLimits(lock, known.stop_background == 0, known.stop_interactive == 0,
                             static_cast<int32_t>(known.tokens_per_second));
   return CELLM_OK;
+}
+
+cellm_status cellm_engine_report_heat(cellm_engine* engine, int32_t level, int32_t power,
+                                      uint32_t flags, cellm_error* error) {
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  if (level < 0 || level >= cellm::kThermalLevels) {
+    return Report(InvalidArgument("level is %d, which is no CELLM_HEAT_ constant", level), error);
+  }
+  if (power < 0 || power >= cellm::kPowerHints) {
+    return Report(InvalidArgument("power is %d, which is no CELLM_POWER_ constant", power), error);
+  }
+  if ((flags & ~CELLM_HEAT_AT_ONCE) != 0) {
+    return Report(cellm::Unsupported("heat: unknown flags 0x%x", flags & ~CELLM_HEAT_AT_ONCE),
+                  error);
+  }
+  Serving::Lock lock = state->serving->Acquire();
+  state->serving->ReportHeat(lock, static_cast<cellm::ThermalLevel>(level),
+                             static_cast<cellm::PowerHint>(power),
+                             (flags & CELLM_HEAT_AT_ONCE) != 0);
+  return CELLM_OK;
+}
+
+cellm_status cellm_engine_report_temperature(cellm_engine* engine, double celsius,
+                                             cellm_error* error) {
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  Serving::Lock lock = state->serving->Acquire();
+  state->serving->ReportTemperature(lock, celsius);
+  return CELLM_OK;
+}
+
+cellm_status cellm_engine_get_heat(cellm_engine* engine, cellm_heat* heat, cellm_error* error) {
+  const std::shared_ptr<EngineState> state = Find(engine);
+  if (state == nullptr) return Report(NotOpen("engine", engine), error);
+  cellm_heat filled = CELLM_HEAT_INIT;
+  {
+    Serving::Lock lock = state->serving->Acquire();
+    const cellm::ServingHeat from = state->serving->heat(lock);
+    filled.level = static_cast<int32_t>(from.level);
+    filled.power = static_cast<int32_t>(from.power);
+    filled.background = from.limits.background ? 1 : 0;
+    filled.duty_percent = from.limits.duty_percent;
+    filled.tokens_per_second = from.limits.tokens_per_second;
+    filled.wait_ns = static_cast<uint64_t>(from.wait_ns);
+  }
+  return Report(WriteSized(filled, "heat", heat), error);
 }
 
 cellm_status cellm_engine_get_stats(const cellm_engine* engine, cellm_engine_stats* stats,

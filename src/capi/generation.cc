@@ -5,6 +5,7 @@
 
 #include "base/allocator.h"
 #include "capi/generation_config.h"
+#include "capi/session_journal.h"
 #include "platform/clock.h"
 #include "platform/entropy.h"
 
@@ -27,12 +28,8 @@ Status ReadRequestOptions(const cellm_request_options* given, const ModelState& 
                           int32_t vocabulary, RequestSettings* out) {
   cellm_request_options options;
   CELLM_RETURN_IF_ERROR(ReadSized(given, "request options", &options));
-  constexpr uint32_t kKnownFlags = CELLM_REQUEST_IGNORE_END | CELLM_REQUEST_PROMPT_ONLY |
-                                   CELLM_REQUEST_PARSE_SPECIAL | CELLM_REQUEST_NO_SPECIAL |
-                                   CELLM_REQUEST_LOGPROBS | CELLM_REQUEST_SHOW_SPECIAL |
-                                   CELLM_REQUEST_KEEP_NOTHING;
-  if ((options.flags & ~kKnownFlags) != 0) {
-    return Unsupported("request options: unknown flags 0x%x", options.flags & ~kKnownFlags);
+  if ((options.flags & ~kKnownRequestFlags) != 0) {
+    return Unsupported("request options: unknown flags 0x%x", options.flags & ~kKnownRequestFlags);
   }
   if (options.top_logprobs > kMaxTopLogprobs) {
     return InvalidArgument("top_logprobs is %u; at most %u are given", options.top_logprobs,
@@ -91,7 +88,18 @@ int32_t PlannedTokens(const SessionState& session, size_t prompt_tokens,
   return static_cast<int32_t>(std::min<uint64_t>(total, static_cast<uint64_t>(context)));
 }
 
-// Sampler, stop matcher and decoder for the ids that the reply follows.
+Status CheckIds(std::span<const int32_t> ids, int32_t vocabulary) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocabulary) {
+      return InvalidArgument("token %zu of the prompt is %d; the vocabulary has %d", i, ids[i],
+                             vocabulary);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
 Status PrepareReply(RequestState* request, std::span<const int32_t> ids,
                     std::span<const int32_t> chat_end_ids) {
   EngineState& engine = *request->session->engine;
@@ -112,7 +120,7 @@ Status PrepareReply(RequestState* request, std::span<const int32_t> ids,
   const bool skip_special = (settings.flags & CELLM_REQUEST_SHOW_SPECIAL) == 0;
   if (engine.model->tokenizer != nullptr) {
     request->decoder = std::make_unique<tokenizer::StreamDecoder>(
-        *engine.model->tokenizer, skip_special, settings.constraint != nullptr);
+        *engine.model->tokenizer, skip_special, settings.constrained);
   }
   if (settings.constraint != nullptr) {
     CELLM_ASSIGN_OR_RETURN(request->constrained,
@@ -126,18 +134,6 @@ Status PrepareReply(RequestState* request, std::span<const int32_t> ids,
   }
   return OkStatus();
 }
-
-Status CheckIds(std::span<const int32_t> ids, int32_t vocabulary) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= vocabulary) {
-      return InvalidArgument("token %zu of the prompt is %d; the vocabulary has %d", i, ids[i],
-                             vocabulary);
-    }
-  }
-  return OkStatus();
-}
-
-}  // namespace
 
 namespace {
 
@@ -162,27 +158,34 @@ void FlushText(RequestState* request, Shown* shown) {
   if (!request->stops.Push(rest, &shown->text)) request->stops.Flush(&shown->text);
 }
 
+// What the choice of `id` does to sampler, decoder and stop strings, and what of it can be shown.
+Result<Shown> Follow(RequestState* request, int32_t id) {
+  request->sampler->Accept(id);
+  Shown shown;
+  shown.id = id;
+  ++request->chosen;
+  ++request->context_used;
+  const bool visible =
+      !request->end_ids.Contains(id) || (request->settings.flags & CELLM_REQUEST_SHOW_SPECIAL) != 0;
+  if (visible && request->decoder != nullptr) {
+    shown.special = request->session->engine->model->tokenizer->IsSpecial(id);
+    CELLM_ASSIGN_OR_RETURN(shown.raw, request->decoder->Push(id));
+    if (request->stops.Push(shown.raw, &shown.text)) shown.finish = CELLM_FINISH_STOP;
+  }
+  return shown;
+}
+
 // Decides about a token that was chosen: text, stop rules, limits. `row` is what it was chosen
 // from, empty when it needed no choice. `more_follow`: the constraint is ahead of this token. True
 // when it is the last.
 Result<bool> StageToken(RequestState* request, int32_t id, std::span<const float> row,
                         bool more_follow) {
-  request->sampler->Accept(id);
+  CELLM_ASSIGN_OR_RETURN(Shown shown, Follow(request, id));
   request->chosen_ids.push_back(id);
-  Shown shown;
-  shown.id = id;
   shown.chosen_ns = NowNs();
   if (!row.empty()) FillLogprobs(request, row, &shown);
-  ++request->chosen;
-  ++request->context_used;
   const SessionState& session = *request->session;
   const bool ends = request->end_ids.Contains(id);
-  const bool visible = !ends || (request->settings.flags & CELLM_REQUEST_SHOW_SPECIAL) != 0;
-  if (visible && request->decoder != nullptr) {
-    shown.special = session.engine->model->tokenizer->IsSpecial(id);
-    CELLM_ASSIGN_OR_RETURN(shown.raw, request->decoder->Push(id));
-    if (request->stops.Push(shown.raw, &shown.text)) shown.finish = CELLM_FINISH_STOP;
-  }
   // Without end ids nobody can say that a constrained text is over.
   bool complete = false;
   if (request->constrained != nullptr && request->end_ids.ids().empty() && !more_follow) {
@@ -266,6 +269,26 @@ void Publish(void* user) {
   request.staged.clear();
 }
 
+bool BrokenOff(int32_t finish) {
+  return finish == CELLM_FINISH_CANCELLED || finish == CELLM_FINISH_ERROR;
+}
+
+// The text of what was said, from its ids.
+std::string TextOfReply(const RequestState& request) {
+  std::string text;
+  if (request.decoder == nullptr) return text;
+  const bool shows_special = (request.settings.flags & CELLM_REQUEST_SHOW_SPECIAL) != 0;
+  tokenizer::StreamDecoder decoder(*request.session->engine->model->tokenizer, !shows_special,
+                                   request.settings.constrained);
+  for (const int32_t id : request.reply) {
+    if (request.end_ids.Contains(id) && !shows_special) continue;
+    const Result<std::string> piece = decoder.Push(id);
+    if (piece.ok()) text += piece.value();
+  }
+  const Result<std::string> rest = decoder.Flush();
+  return rest.ok() ? text + rest.value() : text;
+}
+
 // The end of a request whose last token did not say so: cancelled, failed, or only evaluated.
 Shown EndWithoutToken(RequestState* request, const RequestProgress& progress) {
   Shown shown;
@@ -281,17 +304,25 @@ Shown EndWithoutToken(RequestState* request, const RequestProgress& progress) {
     default:
       shown.finish = prompt_only ? CELLM_FINISH_LENGTH : CELLM_FINISH_CONTEXT;
   }
-  FlushText(request, &shown);
+  // Of a reply that was broken off the decoder may hold more than was said: it is ahead.
+  if (!BrokenOff(shown.finish)) FlushText(request, &shown);
   return shown;
 }
 
-// The ids that stay when the context is full: the first `keep`, and the later half of the rest.
-std::vector<int32_t> ForgetMiddle(std::span<const int32_t> ids, size_t keep, size_t context) {
+// Of ids that do not fit: how many stay of their beginning and of their end.
+struct KeptParts {
+  size_t begin = 0, end = 0;
+};
+// The first `keep`, and the later half of the rest.
+KeptParts PartsToKeep(size_t count, size_t keep, size_t context) {
   keep = std::min(keep, context / 2);
   const size_t rest = std::max<size_t>(1, (context - keep) / 2);
-  if (ids.size() <= keep + rest) return {ids.begin(), ids.end()};
-  std::vector<int32_t> kept(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(keep));
-  kept.insert(kept.end(), ids.end() - static_cast<std::ptrdiff_t>(rest), ids.end());
+  if (count <= keep + rest) return {count, 0};
+  return {keep, rest};
+}
+std::vector<int32_t> Keep(std::span<const int32_t> ids, KeptParts parts) {
+  std::vector<int32_t> kept(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(parts.begin));
+  kept.insert(kept.end(), ids.end() - static_cast<std::ptrdiff_t>(parts.end), ids.end());
   return kept;
 }
 
@@ -341,7 +372,10 @@ void FinishReply(RequestState* request, int32_t finish) {
   request->finish = finish;
   SessionState& session = *request->session;
   if (session.open_request == request) session.open_request = nullptr;
+  session.said = request->said;
+  session.has_said = request->chosen > 0;
   if (request->forgotten_tokens > 0) return;  // the transcript was rebuilt; its texts are gone
+  if (BrokenOff(finish)) request->reply_text = TextOfReply(*request);
   // The ids went to the transcript one by one; now that the text is complete, mark its end.
   const bool ended = finish == CELLM_FINISH_END;
   const size_t said = request->reply.size() - (ended ? 1 : 0);
@@ -361,23 +395,8 @@ void LetGo(Serving::Lock& lock, RequestState* request) {
   if (id != 0) request->session->engine->serving->Close(lock, id);
 }
 
-// The context is full and the session forgets: the request goes on with what is left.
-Status GoOnShorter(Serving::Lock& lock, RequestState* request) {
-  SessionState& session = *request->session;
-  const size_t context = static_cast<size_t>(session.engine->engine->context_tokens());
-  LetGo(lock, request);
-  const std::vector<int32_t>& ids = session.transcript.ids();
-  std::vector<int32_t> kept = ForgetMiddle(ids, KeptTokens(session, ids), context);
-  request->forgotten_tokens += ids.size() - kept.size();
-  session.transcript.Clear();
-  session.transcript.AppendIds(kept);
-  return Hand(lock, request, std::move(kept));
-}
-
-// The front of the queue becomes the current token and part of the session.
-Status TakeFront(Serving::Lock& lock, RequestState* request) {
-  request->current = std::move(request->queue.front());
-  request->queue.pop_front();
+// The current token becomes part of the session.
+void Say(RequestState* request) {
   const Shown& shown = request->current;
   if (shown.id >= 0) {
     if (request->reply.empty()) request->first_ns = shown.chosen_ns;
@@ -387,12 +406,35 @@ Status TakeFront(Serving::Lock& lock, RequestState* request) {
     request->reply_has_special |= shown.special;
   }
   request->reply_text += shown.raw;
+  request->said += shown.text;
+}
+
+// The context is full and the session forgets: the request goes on with what is left.
+Status GoOnShorter(Serving::Lock& lock, RequestState* request) {
+  SessionState& session = *request->session;
+  const size_t context = static_cast<size_t>(session.engine->engine->context_tokens());
+  LetGo(lock, request);
+  const std::vector<int32_t>& ids = session.transcript.ids();
+  const KeptParts kept = PartsToKeep(ids.size(), KeptTokens(session, ids), context);
+  JournalToken(&session, request->current.id, CELLM_FINISH_NONE, kept.begin, kept.end);
+  Forget(request, kept.begin, kept.end);
+  return Hand(lock, request, session.transcript.ids());
+}
+
+// The front of the queue becomes the current token and part of the session.
+Status TakeFront(Serving::Lock& lock, RequestState* request) {
+  request->current = std::move(request->queue.front());
+  request->queue.pop_front();
+  const Shown& shown = request->current;
+  Say(request);
   if (shown.overflows) return GoOnShorter(lock, request);
-  if (shown.finish == CELLM_FINISH_NONE) return OkStatus();
   const bool overflow =
       shown.finish == CELLM_FINISH_CONTEXT && request->session->overflow == CELLM_OVERFLOW_ERROR;
+  const int32_t finish = overflow ? CELLM_FINISH_ERROR : shown.finish;
+  JournalToken(request->session.get(), shown.id, finish, 0, 0);
+  if (finish == CELLM_FINISH_NONE) return OkStatus();
   LetGo(lock, request);
-  FinishReply(request, overflow ? CELLM_FINISH_ERROR : shown.finish);
+  FinishReply(request, finish);
   if (overflow) {
     const int32_t context = request->session->engine->engine->context_tokens();
     return OutOfRange("the reply needs more than the context of %d tokens", context);
@@ -408,6 +450,7 @@ Result<std::shared_ptr<RequestState>> StartRequest(Serving::Lock& lock,
                                                    ErrorDetails* details) {
   EngineState& engine = *session->engine;
   if (session->open_request != nullptr) return Busy("the session has an open request");
+  BeginJournal(session.get());
   if (prompt.ids.empty()) {
     return InvalidArgument("the prompt is empty and the model has no token to begin with");
   }
@@ -422,7 +465,7 @@ Result<std::shared_ptr<RequestState>> StartRequest(Serving::Lock& lock,
       *details = {CELLM_REASON_CONTEXT_LENGTH, ids.size(), context, {}};
       return OutOfRange("the prompt needs %zu tokens, the context has %zu", ids.size(), context);
     }
-    ids = ForgetMiddle(ids, KeptTokens(*session, ids), context);
+    ids = Keep(ids, PartsToKeep(ids.size(), KeptTokens(*session, ids), context));
     request->forgotten_tokens = prompt.ids.size() - ids.size();
   } else if (session->overflow == CELLM_OVERFLOW_SHIFT && session->keep_tokens == 0) {
     session->keep_tokens = static_cast<uint32_t>(std::min(ids.size(), context / 2));
@@ -444,6 +487,9 @@ Result<std::shared_ptr<RequestState>> StartRequest(Serving::Lock& lock,
     request->finish = CELLM_FINISH_ERROR;  // it has nothing to give back when it goes, here
     return started;
   }
+  JournalRequest(session.get(), *request, prompt, ids);
+  session->messages = prompt.messages;
+  session->has_said = false;
   if (request->forgotten_tokens > 0) {
     session->transcript.Clear();
     session->transcript.AppendIds(ids);
@@ -507,7 +553,7 @@ Status NextToken(Serving::Lock& lock, RequestState* request, bool wait, cellm_to
   *ready = true;
   const Status taken = TakeFront(lock, request);
   if (!taken.ok()) {
-    if (request->finish == CELLM_FINISH_NONE) FinishReply(request, CELLM_FINISH_ERROR);
+    FailRequest(lock, request);
     return taken;
   }
   const Shown& shown = request->current;
@@ -522,15 +568,61 @@ Status NextToken(Serving::Lock& lock, RequestState* request, bool wait, cellm_to
   return OkStatus();
 }
 
-void CloseRequest(Serving::Lock& lock, RequestState* request) {
+namespace {
+
+// The end of a reply that no token brings.
+void EndRequest(Serving::Lock& lock, RequestState* request, int32_t finish) {
   LetGo(lock, request);
-  if (request->finish == CELLM_FINISH_NONE) FinishReply(request, CELLM_FINISH_CANCELLED);
+  if (request->finish != CELLM_FINISH_NONE) return;
+  JournalToken(request->session.get(), -1, finish, 0, 0);
+  FinishReply(request, finish);
+}
+
+}  // namespace
+
+void FailRequest(Serving::Lock& lock, RequestState* request) {
+  EndRequest(lock, request, CELLM_FINISH_ERROR);
+}
+
+void CloseRequest(Serving::Lock& lock, RequestState* request) {
+  EndRequest(lock, request, CELLM_FINISH_CANCELLED);
 }
 
 RequestState::~RequestState() {
   if (session == nullptr || (id == 0 && finish != CELLM_FINISH_NONE)) return;
-  Serving::Lock lock = session->engine->serving->Acquire();
-  CloseRequest(lock, this);
+  {
+    Serving::Lock lock = session->engine->serving->Acquire();
+    CloseRequest(lock, this);
+  }
+  // Nobody waits to hear that a reply was given up, so a failure waits for the next request.
+  (void)FlushJournal(session.get(), false).ok();
+}
+
+Status RepeatToken(RequestState* request, int32_t id, int32_t finish) {
+  if (id >= 0) {
+    request->sampler->SkipDraw();
+    CELLM_ASSIGN_OR_RETURN(request->current, Follow(request, id));
+  } else {
+    request->current = Shown();
+  }
+  const bool was_flushed = finish != CELLM_FINISH_NONE && (id >= 0 || !BrokenOff(finish));
+  if (was_flushed) FlushText(request, &request->current);
+  request->current.finish = finish;
+  Say(request);
+  if (finish != CELLM_FINISH_NONE) FinishReply(request, finish);
+  return OkStatus();
+}
+
+void Forget(RequestState* request, size_t begin, size_t end) {
+  Transcript& transcript = request->session->transcript;
+  const std::vector<int32_t> kept = Keep(transcript.ids(), {begin, end});
+  request->forgotten_tokens += transcript.ids().size() - kept.size();
+  transcript.Clear();
+  transcript.AppendIds(kept);
+}
+
+Status GoOn(Serving::Lock& lock, RequestState* request) {
+  return Hand(lock, request, request->session->transcript.ids());
 }
 
 void FillMemory(const EngineState& engine, cellm_memory* memory) {

@@ -30,7 +30,13 @@
 
 namespace cellm::capi {
 
-// A caller's cellm_request_options, checked and copied.
+inline constexpr uint32_t kKnownRequestFlags =
+    CELLM_REQUEST_IGNORE_END | CELLM_REQUEST_PROMPT_ONLY | CELLM_REQUEST_PARSE_SPECIAL |
+    CELLM_REQUEST_NO_SPECIAL | CELLM_REQUEST_LOGPROBS | CELLM_REQUEST_SHOW_SPECIAL |
+    CELLM_REQUEST_KEEP_NOTHING;
+
+// A caller's cellm_request_options, checked and copied. What a reply depends on is in the journal's
+// record of a request, too (session_journal.cc).
 struct RequestSettings {
   uint32_t flags = 0;
   uint32_t max_tokens = 0;
@@ -44,6 +50,7 @@ struct RequestSettings {
   void* progress_user = nullptr;
   const volatile int32_t* stop_flag = nullptr;
   std::shared_ptr<constrain::Constraint> constraint;  // null: none
+  bool constrained = false;  // there is a constraint, or was when the journal was written
 };
 
 // One chosen token on its way to the owner.
@@ -92,7 +99,8 @@ struct RequestState {
   int32_t finish = CELLM_FINISH_NONE;  // set when the last token was taken
   Shown current;                       // what the owner looks at
   std::vector<int32_t> reply;
-  std::string reply_text;
+  std::string reply_text;  // as it came
+  std::string said;        // as it was shown
   bool reply_has_special = false;
   size_t prompt_tokens = 0;
   size_t reused_tokens = 0;
@@ -118,6 +126,7 @@ struct Prompt {
   MarkedText rendering;
   // Beside the model's own: ends of a turn in this chat's template.
   std::vector<int32_t> end_ids;
+  std::string messages;  // as they were given
 };
 
 // Makes the request and hands it to the scheduler.
@@ -134,8 +143,23 @@ Result<std::shared_ptr<RequestState>> StartRequest(Serving::Lock& lock,
 // one.
 Status NextToken(Serving::Lock& lock, RequestState* request, bool wait, cellm_token* out,
                  bool* ready);
+// Ends it with CELLM_FINISH_ERROR if it has not ended.
+void FailRequest(Serving::Lock& lock, RequestState* request);
 // Ends it if it has not ended and lets go of the engine. The receipt stays.
 void CloseRequest(Serving::Lock& lock, RequestState* request);
+
+// ---- bringing a request back to where it was (session_journal.h) ----
+
+// The sampler, stop strings and decoder of a reply to `ids`. Errors of StartRequest.
+Status PrepareReply(RequestState* request, std::span<const int32_t> ids,
+                    std::span<const int32_t> chat_end_ids);
+// Goes through what TakeFront() did for a token (-1: none) that ended the reply with `finish`.
+// Needs no lock where nobody else knows the request.
+Status RepeatToken(RequestState* request, int32_t id, int32_t finish);
+// The ids that stay when the first `begin` and the last `end` are kept.
+void Forget(RequestState* request, size_t begin, size_t end);
+// Hands an open request whose tokens were repeated to the scheduler.
+Status GoOn(Serving::Lock& lock, RequestState* request);
 
 void FillReceipt(const RequestState& request, cellm_receipt* receipt);
 void FillMemory(const EngineState& engine, cellm_memory* memory);

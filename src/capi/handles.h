@@ -23,6 +23,7 @@
 #include "capi/transcript.h"
 #include "cellm/cellm.h"
 #include "engine/engine.h"
+#include "engine/journal.h"
 #include "engine/serving.h"
 #include "format/model_file.h"
 #include "sample/sampler.h"
@@ -108,6 +109,10 @@ struct EngineState {
   sample::StopIds end_ids;      // what the file says ends a text
   uint64_t next_share_key = 1;  // of private sessions
   std::unique_ptr<ConstraintCache> constraints;
+  // Where sessions keep journals; empty: nowhere. Do not change once the engine is open.
+  std::string journal_folder;
+  bool journal_sync = false;  // every token is on the disk before it is handed out
+  uint64_t model_hash = 0;    // with a journal folder
 };
 
 struct RequestState;
@@ -119,20 +124,50 @@ struct PrivatePasts {
   ~PrivatePasts();
 };
 
+// What a session remembers of its conversation.
+struct SessionMemory {
+  Transcript transcript;
+  int32_t planned_tokens = 0;  // 0: no request yet
+  uint32_t keep_tokens = 0;    // by CELLM_OVERFLOW_SHIFT; 0: the first message
+  // The messages of the last submit_chat as JSON, empty when the last request was none, and what
+  // was said in reply.
+  std::string messages;
+  std::string said;
+  bool has_said = false;
+};
+
 // Guarded by the lock of engine->serving.
-struct SessionState {
+struct SessionState : SessionMemory {
   std::shared_ptr<EngineState> engine;
   uint32_t flags = 0;
   LatencyClass latency_class = LatencyClass::kInteractive;
   uint32_t weight = 1;
   int64_t token_interval_ns = 0;
   int32_t overflow = 0;                       // CELLM_OVERFLOW_...
-  uint32_t keep_tokens = 0;                   // by _SHIFT; 0: the first message
   uint64_t share_key = 0;                     // 0: shares pasts with everyone
   std::shared_ptr<PrivatePasts> share_owner;  // forgets them with the last session of the key
-  int32_t planned_tokens = 0;                 // 0: no request yet
-  Transcript transcript;
   RequestState* open_request = nullptr;
+  // What is written before it is acknowledged; null: nothing yet, or never (session_journal.h).
+  std::shared_ptr<Journal> journal;
+  std::shared_ptr<Journal> replaced_journal;  // goes when `journal` is in its file
+
+  // Forgets the tokens from `position` on, which is at most as many as there are.
+  void Rewind(size_t position) {
+    if (position == 0) {
+      transcript.Clear();
+      planned_tokens = 0;
+    } else {
+      transcript.Truncate(position);
+    }
+    messages.clear();
+    has_said = false;
+  }
+
+  SessionState() = default;
+  SessionState(const SessionState&) = delete;
+  SessionState& operator=(const SessionState&) = delete;
+  // The journal of a session that was closed is deleted, unless CELLM_SESSION_KEEP_JOURNAL.
+  ~SessionState();
 };
 
 // The objects behind the handles. Null for a handle that was closed or never was one.

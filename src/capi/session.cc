@@ -7,6 +7,7 @@
 #include "capi/convert_args.h"
 #include "capi/generation.h"
 #include "capi/handles.h"
+#include "capi/session_journal.h"
 #include "engine/session_file.h"
 #include "platform/file.h"
 #include "platform/thread.h"
@@ -16,8 +17,10 @@ namespace {
 
 Status ReadSessionOptions(const cellm_session_options* given, cellm_session_options* out) {
   CELLM_RETURN_IF_ERROR(ReadSized(given, "session options", out));
-  if ((out->flags & ~(CELLM_SESSION_PLAN_FIRST_REQUEST | CELLM_SESSION_PRIVATE)) != 0) {
-    return Unsupported("session options: unknown flags 0x%x", out->flags);
+  constexpr uint32_t kKnownFlags =
+      CELLM_SESSION_PLAN_FIRST_REQUEST | CELLM_SESSION_PRIVATE | CELLM_SESSION_KEEP_JOURNAL;
+  if ((out->flags & ~kKnownFlags) != 0) {
+    return Unsupported("session options: unknown flags 0x%x", out->flags & ~kKnownFlags);
   }
   if (out->overflow < CELLM_OVERFLOW_STOP || out->overflow > CELLM_OVERFLOW_SLIDE) {
     return InvalidArgument("overflow is %d, which is no CELLM_OVERFLOW_ constant", out->overflow);
@@ -55,6 +58,7 @@ SubmitResult Submit(Serving::Lock& lock, const std::shared_ptr<SessionState>& se
                     std::shared_ptr<constrain::Constraint> constraint, ErrorDetails* details) {
   RequestSettings settings;
   settings.constraint = std::move(constraint);
+  settings.constrained = settings.constraint != nullptr;
   CELLM_RETURN_IF_ERROR(ReadRequestOptions(options, *session->engine->model,
                                            session->engine->weights->model->info.vocab_size,
                                            &settings));
@@ -78,9 +82,21 @@ cellm_status SubmitAndDeliver(cellm_session* session, const cellm_request_option
     return Report(constraint.status(), error, WithMemory(constraint.status(), details));
   }
   SubmitResult request = InvalidArgument("nothing was submitted");
+  SessionMemory before;
   {
     Serving::Lock lock = engine.serving->Acquire();
+    if (!engine.journal_folder.empty()) before = *state;
     request = submit(lock, state, std::move(constraint).value(), &details);
+  }
+  if (request.ok()) {
+    // Nobody has heard of the request yet: when it cannot be journaled, it never was.
+    const Status journaled = FlushJournal(state.get(), true);
+    if (!journaled.ok()) {
+      Serving::Lock lock = state->engine->serving->Acquire();
+      FailRequest(lock, request.value().get());
+      static_cast<SessionMemory&>(*state) = std::move(before);
+      request = journaled;
+    }
   }
   if (!request.ok()) return Report(request.status(), error, WithMemory(request.status(), details));
   cellm_request* const handle = Requests().Open(std::move(request).value());
@@ -138,6 +154,10 @@ SubmitResult SubmitChat(Serving::Lock& lock, const std::shared_ptr<SessionState>
                         const cellm_chat* chat, const cellm_request_options* options,
                         std::shared_ptr<constrain::Constraint> constraint, ErrorDetails* details) {
   const ModelState& model = *session->engine->model;
+  cellm_chat known_chat;
+  CELLM_RETURN_IF_ERROR(ReadSized(chat, "chat", &known_chat));
+  std::string_view messages;
+  CELLM_RETURN_IF_ERROR(ReadText(known_chat.messages, "messages", &messages));
   CELLM_ASSIGN_OR_RETURN(MarkedText rendering, RenderChat(model, chat, details));
   const Transcript& transcript = session->transcript;
   Prompt prompt;
@@ -158,6 +178,7 @@ SubmitResult SubmitChat(Serving::Lock& lock, const std::shared_ptr<SessionState>
     prompt.ids.insert(prompt.ids.end(), rest.begin(), rest.end());
   }
   prompt.rendering = std::move(rendering);
+  prompt.messages = messages;
   prompt.end_ids = model.chat_template.end_ids;
   return Submit(lock, session, std::move(prompt), options, std::move(constraint), details);
 }
@@ -206,7 +227,7 @@ Status Suspend(SessionState* session, const std::string& path, uint32_t flags) {
   image.overflow = session->overflow;
   image.keep_tokens = session->keep_tokens;
   CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<platform::FileWriter> out,
-                         platform::SystemFiles().Create(path));
+                         platform::SystemFiles().CreatePrivate(path));
   if ((flags & CELLM_SAVE_TOKENS_ONLY) != 0 || image.tokens.empty()) {
     CELLM_RETURN_IF_ERROR(WriteSession(*out, image, {}));
   } else {
@@ -306,6 +327,16 @@ cellm_status Advance(cellm_request* request, bool wait, cellm_token* token, int3
       state->waited_for = false;
     }
   }
+  if (got || !status.ok()) {
+    // What the caller is told is in the journal by then.
+    const Status journaled =
+        FlushJournal(state->session.get(), got && filled.finish != CELLM_FINISH_NONE);
+    if (!journaled.ok()) {
+      Serving::Lock lock = state->session->engine->serving->Acquire();
+      FailRequest(lock, state.get());
+      status = journaled;
+    }
+  }
   if (!status.ok()) return Report(status, error, WithMemory(status, {}));
   if (ready != nullptr) *ready = got ? 1 : 0;
   if (!got) return CELLM_OK;
@@ -366,6 +397,12 @@ cellm_status cellm_session_restore(cellm_engine* engine, const char* path, size_
   Result<std::shared_ptr<SessionState>> state =
       Resume(engine_state, std::string(view), options, &count);
   if (!state.ok()) return Report(state.status(), error);
+  {
+    const Serving::Lock lock = engine_state->serving->Acquire();
+    BeginJournal(state.value().get());
+  }
+  const Status journaled = FlushJournal(state.value().get(), true);
+  if (!journaled.ok()) return Report(journaled, error);
   const cellm_status opened = OpenSession(std::move(state).value(), out, error);
   if (opened == CELLM_OK && restored != nullptr) *restored = count;
   return opened;
@@ -380,22 +417,20 @@ cellm_status cellm_session_clear(cellm_session* session, cellm_error* error) {
 cellm_status cellm_session_rewind(cellm_session* session, size_t position, cellm_error* error) {
   const std::shared_ptr<SessionState> state = Find(session);
   if (state == nullptr) return Report(NotOpen("session", session), error);
-  const Serving::Lock lock = state->engine->serving->Acquire();
-  if (state->open_request != nullptr) {
-    return Report(Busy("the session has an open request"), error);
+  {
+    const Serving::Lock lock = state->engine->serving->Acquire();
+    if (state->open_request != nullptr) {
+      return Report(Busy("the session has an open request"), error);
+    }
+    const size_t held = state->transcript.ids().size();
+    if (position > held) {
+      return Report(cellm::OutOfRange("rewind to %zu: the session has %zu tokens", position, held),
+                    error);
+    }
+    state->Rewind(position);
+    JournalRewind(state.get(), position);
   }
-  const size_t held = state->transcript.ids().size();
-  if (position > held) {
-    return Report(cellm::OutOfRange("rewind to %zu: the session has %zu tokens", position, held),
-                  error);
-  }
-  if (position == 0) {
-    state->transcript.Clear();
-    state->planned_tokens = 0;
-  } else {
-    state->transcript.Truncate(position);
-  }
-  return CELLM_OK;
+  return Report(FlushJournal(state.get(), true), error);
 }
 
 cellm_status cellm_session_fork(cellm_session* session, cellm_session** out, cellm_error* error) {
@@ -414,12 +449,13 @@ cellm_status cellm_session_fork(cellm_session* session, cellm_session** out, cel
     copy->weight = state->weight;
     copy->token_interval_ns = state->token_interval_ns;
     copy->overflow = state->overflow;
-    copy->keep_tokens = state->keep_tokens;
     copy->share_key = state->share_key;
     copy->share_owner = state->share_owner;
-    copy->planned_tokens = state->planned_tokens;
-    copy->transcript = state->transcript;
+    static_cast<SessionMemory&>(*copy) = *state;
+    if (!copy->transcript.ids().empty()) BeginJournal(copy.get());
   }
+  const Status journaled = FlushJournal(copy.get(), true);
+  if (!journaled.ok()) return Report(journaled, error);
   return OpenSession(std::move(copy), out, error);
 }
 
@@ -427,8 +463,14 @@ cellm_status cellm_session_set_class(cellm_session* session, int32_t latency_cla
                                      uint32_t token_ms, cellm_error* error) {
   const std::shared_ptr<SessionState> state = Find(session);
   if (state == nullptr) return Report(NotOpen("session", session), error);
-  const Serving::Lock lock = state->engine->serving->Acquire();
-  return Report(SetClass(state.get(), latency_class, weight, token_ms), error);
+  Status status;
+  {
+    const Serving::Lock lock = state->engine->serving->Acquire();
+    status = SetClass(state.get(), latency_class, weight, token_ms);
+    if (status.ok()) JournalClass(state.get());
+  }
+  if (status.ok()) status = FlushJournal(state.get(), true);
+  return Report(status, error);
 }
 
 cellm_status cellm_session_get_tokens(const cellm_session* session, int32_t* ids, size_t capacity,

@@ -301,6 +301,40 @@ void Serving::SetLimits(const Lock&, bool background_allowed, bool interactive_a
   changed_.notify_all();
 }
 
+const ThermalLimits& Serving::UpdateHeat(int64_t now_ns) {
+  if (has_level_) governor_.ObserveLevel(reported_level_, now_ns);
+  limits_ = governor_.limits();
+  return limits_;
+}
+
+void Serving::ReportHeat(const Lock&, ThermalLevel level, PowerHint power, bool at_once) {
+  has_level_ = true;
+  reported_level_ = level;
+  governor_.SetPowerHint(power);
+  if (at_once) governor_.SetLevel(level);
+  (void)UpdateHeat(options_.clock->NowNs());
+  changed_.notify_all();
+}
+
+void Serving::ReportTemperature(const Lock&, double celsius) {
+  has_level_ = false;
+  governor_.ObserveTemperature(celsius, options_.clock->NowNs());
+  limits_ = governor_.limits();
+  changed_.notify_all();
+}
+
+ServingHeat Serving::heat(const Lock&) {
+  const int64_t now_ns = options_.clock->NowNs();
+  ServingHeat heat;
+  heat.limits = UpdateHeat(now_ns);
+  heat.level = governor_.level();
+  heat.power = governor_.power();
+  const Pacer::Grant grant = pacer_.Ask(heat.limits, now_ns);
+  const int64_t begins_ns = grant.tokens > 0 ? grant.start_ns : grant.more_ns;
+  heat.wait_ns = std::max<int64_t>(0, begins_ns - now_ns);
+  return heat;
+}
+
 ServingStats Serving::stats(const Lock&) const {
   ServingStats stats = stats_;
   stats.swapped_bytes = swap_ != nullptr ? swap_->used_bytes() : 0;
@@ -362,6 +396,13 @@ Resources Serving::Available(int64_t now_ns) {
     const double missing = std::floor(token_credit_) + 1 - token_credit_;
     resources.rows_again_ns = now_ns + static_cast<int64_t>(missing / rate * 1e9) + 1;
   }
+  if (grant_.tokens < resources.decode_rows_allowed) {
+    resources.decode_rows_allowed = grant_.tokens;
+    resources.rows_again_ns = std::max(resources.rows_again_ns, grant_.more_ns);
+  }
+  if (!limits_.background) {
+    resources.class_allowed[static_cast<int>(LatencyClass::kBackground)] = false;
+  }
   return resources;
 }
 
@@ -419,6 +460,11 @@ bool Serving::RunStep(Lock& lock) {
   wake_ns_ = INT64_MAX;
   if (views_.empty()) return false;
   const int64_t now_ns = options_.clock->NowNs();
+  grant_ = pacer_.Ask(UpdateHeat(now_ns), now_ns);
+  if (grant_.start_ns > now_ns) {  // too hot for a step so soon after the last
+    wake_ns_ = grant_.start_ns;
+    return false;
+  }
   const StepPlan& plan =
       scheduler_.Plan(views_, Available(now_ns), estimator_.model(), scheduler_state_, now_ns);
   scheduler_state_ = plan.next_state;
@@ -513,6 +559,7 @@ bool Serving::IsCheckpoint(const Request& request) const {
 }
 
 void Serving::Evaluate(Lock& lock) {
+  const ThermalLimits limits = limits_;
   lock.unlock();
   const int64_t begin_ns = options_.clock->NowNs();
   Result<StepOutput> output = engine_.Step(items_);
@@ -550,6 +597,9 @@ void Serving::Evaluate(Lock& lock) {
     }
   }
   estimator_.ObserveStep(shape, end_ns - begin_ns);
+  int32_t tokens = 0;
+  for (const StepItem& item : items_) tokens += item.logits == LogitRows::kLast ? 1 : 0;
+  pacer_.Done(limits, begin_ns, end_ns, tokens);
   for (size_t i = 0; i < items_.size(); ++i) {
     AfterItem(in_step_[i], static_cast<int32_t>(items_[i].tokens.size()), end_ns);
   }

@@ -39,6 +39,7 @@
 #include "engine/past_store.h"
 #include "engine/scheduler.h"
 #include "engine/swap_file.h"
+#include "engine/thermal.h"
 #include "platform/thread.h"
 
 namespace cellm {
@@ -57,6 +58,7 @@ struct ServingOptions {
   // Limits and counts everything the engine allocates; null: no limit but the engine's own.
   BudgetAllocator* budget = nullptr;
   Clock* clock = nullptr;  // never null
+  ThermalOptions thermal;
 };
 
 // What becomes of the logits after the last known token.
@@ -115,6 +117,14 @@ struct ServingStats {
   uint64_t past_bytes = 0;     // reusable, in memory
   int64_t pasts = 0;
   int64_t waiting = 0, running = 0;
+};
+
+// What heat and power allow now.
+struct ServingHeat {
+  ThermalLevel level = ThermalLevel::kNominal;
+  PowerHint power = PowerHint::kNormal;
+  ThermalLimits limits;
+  int64_t wait_ns = 0;  // until the next step may begin or the next token be produced
 };
 
 class Serving {
@@ -193,6 +203,12 @@ class Serving {
   Status SetBudget(Lock& lock, uint64_t bytes);
   void SetLimits(const Lock& lock, bool background_allowed, bool interactive_allowed,
                  int32_t tokens_per_second);  // 0: no cap
+  // The operating system's own level and a power hint, whenever they change: a level rises at once
+  // and falls step by step (thermal.h), or `at_once` when the caller has steadied it.
+  void ReportHeat(const Lock& lock, ThermalLevel level, PowerHint power, bool at_once);
+  // Instead of levels: readings of a sensor, about once a second.
+  void ReportTemperature(const Lock& lock, double celsius);
+  ServingHeat heat(const Lock& lock);
   ServingStats stats(const Lock& lock) const;
   const CostModel& cost() const { return estimator_.model(); }
   // Aborts when requests, pasts and cache disagree. For tests, while nobody drives.
@@ -213,6 +229,8 @@ class Serving {
   Resources Available(int64_t now_ns);
   bool Rearrange(const StepPlan& plan);
   void GatherItems(const StepPlan& plan, int64_t now_ns);
+  // Limits of the moment; by time alone a level may have fallen.
+  const ThermalLimits& UpdateHeat(int64_t now_ns);
   int32_t CutAtCheckpoint(const Request& request, int32_t count) const;
   bool IsCheckpoint(const Request& request) const;
   void Evaluate(Lock& lock);
@@ -255,6 +273,12 @@ class Serving {
   int32_t tokens_per_second_ = 0;
   double token_credit_ = 0;
   int64_t credit_ns_ = 0;
+  ThermalGovernor governor_{options_.thermal};
+  bool has_level_ = false;  // levels are reported, no temperatures
+  ThermalLevel reported_level_ = ThermalLevel::kNominal;
+  ThermalLimits limits_;
+  Pacer pacer_;
+  Pacer::Grant grant_;  // of the step that is planned
   ServingStats stats_;
 
   std::vector<int32_t> borrowed_;  // snapshots that WithPast() shows

@@ -57,6 +57,11 @@ class ThermalGovernor {
   void ObserveTemperature(double celsius, int64_t now_ns);
   // The operating system's own level. Takes effect at once when it rises; falls as above.
   void ObserveLevel(ThermalLevel level, int64_t now_ns);
+  // A level that somebody else has steadied: holds at once, falling too.
+  void SetLevel(ThermalLevel level) {
+    level_ = level;
+    above_ = below_ = false;
+  }
   void SetPowerHint(PowerHint power) { power_ = power; }
 
   ThermalLevel level() const { return level_; }

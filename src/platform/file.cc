@@ -195,20 +195,10 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Result<std::unique_ptr<FileWriter>> Create(const std::string& path) override {
-    struct stat info = {};
-    if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-      // The rename at the end would put a file in the place of a device, pipe or socket.
-      return IoError(S_ISDIR(info.st_mode) ? "%s: is a directory"
-                                           : "%s: is a device or pipe; a file is written whole",
-                     path.c_str());
-    }
-    const std::string temporary = path + StrFormat(".tmp-%ld", static_cast<long>(::getpid()));
-    // O_EXCL and no following of links: a planted name must not redirect the write.
-    (void)::unlink(temporary.c_str());
-    const int fd =
-        ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0) return ErrnoStatus(path, "create", errno);
-    return std::unique_ptr<FileWriter>(new PosixFileWriter(path, temporary, fd));
+    return CreateWithMode(path, 0666);  // less the umask
+  }
+  Result<std::unique_ptr<FileWriter>> CreatePrivate(const std::string& path) override {
+    return CreateWithMode(path, kPrivate);
   }
 
   bool IsFile(const std::string& path) override {
@@ -234,6 +224,26 @@ class PosixFileSystem final : public FileSystem {
   }
 
  private:
+  static constexpr mode_t kPrivate = 0600;
+  static Result<std::unique_ptr<FileWriter>> CreateWithMode(const std::string& path, mode_t mode) {
+    struct stat info = {};
+    if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+      // The rename at the end would put a file in the place of a device, pipe or socket.
+      return IoError(S_ISDIR(info.st_mode) ? "%s: is a directory"
+                                           : "%s: is a device or pipe; a file is written whole",
+                     path.c_str());
+    }
+    const std::string temporary = path + StrFormat(".tmp-%ld", static_cast<long>(::getpid()));
+    // O_EXCL and no following of links: a planted name must not redirect the write.
+    (void)::unlink(temporary.c_str());
+    const int fd =
+        ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (fd < 0) return ErrnoStatus(path, "create", errno);
+    // A umask that takes from the owner, too, means other files.
+    if (mode == kPrivate) (void)::fchmod(fd, kPrivate);
+    return std::unique_ptr<FileWriter>(new PosixFileWriter(path, temporary, fd));
+  }
+
   static Status OpenRegular(const std::string& path, Descriptor* file, struct stat* info) {
     // O_NONBLOCK: a named pipe must not hang the open.
     file->fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);

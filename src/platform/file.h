@@ -76,6 +76,10 @@ class FileSystem {
   virtual Result<std::string> Read(const std::string& path, uint64_t max_bytes) = 0;
   // Io where the folder cannot be written, or `path` is there and no regular file.
   virtual Result<std::unique_ptr<FileWriter>> Create(const std::string& path) = 0;
+  // The same for what only its owner may read, whatever the umask: conversations.
+  virtual Result<std::unique_ptr<FileWriter>> CreatePrivate(const std::string& path) {
+    return Create(path);
+  }
   virtual bool IsFile(const std::string& path) = 0;
   virtual bool IsDirectory(const std::string& path) = 0;
   // Names in the folder, without "." and "..", sorted byte-wise.

@@ -90,24 +90,47 @@ Result<std::unique_ptr<RandomFile>> OpenScratchFile(const std::string& folder) {
   const int fd = ::mkostemp(path.data(), O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(folder, "make a scratch file in it", errno);
   (void)::unlink(path.data());
+  (void)::fchmod(fd, 0600);
   return std::unique_ptr<RandomFile>(new PosixRandomFile(JoinPath(folder, "(scratch file)"), fd));
 }
 
-Result<std::unique_ptr<RandomFile>> OpenRandomFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+Result<std::unique_ptr<RandomFile>> OpenRandomFile(const std::string& path, OpenMode mode) {
+  const int create = mode == OpenMode::kCreate ? O_CREAT | O_EXCL : 0;
+  const int fd = ::open(path.c_str(), O_RDWR | create | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
   if (fd < 0) {
     if (errno == ELOOP) return IoError("%s: is a link, a file was expected", path.c_str());
-    return ErrnoStatus(path, "open", errno);
+    return ErrnoStatus(path, mode == OpenMode::kCreate ? "create" : "open", errno);
   }
   auto file = std::make_unique<PosixRandomFile>(path, fd);
+  // A umask can only have taken from the mode; whoever has made it too narrow means other files.
+  if (create != 0) (void)::fchmod(fd, 0600);
   struct stat info = {};
   if (::fstat(fd, &info) != 0) return ErrnoStatus(path, "stat", errno);
   if (!S_ISREG(info.st_mode)) return IoError("%s: not a regular file", path.c_str());
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return Busy("%s: in use by another process", path.c_str());
+    if (errno == EWOULDBLOCK) return Busy("%s: in use", path.c_str());
     return ErrnoStatus(path, "lock", errno);
   }
+  if (mode == OpenMode::kCreate) {
+    // The name must survive a power cut too (best effort: some file systems refuse).
+    const int folder = ::open(ParentPath(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0) {
+      (void)::fsync(folder);
+      ::close(folder);
+    }
+  }
   return std::unique_ptr<RandomFile>(std::move(file));
+}
+
+Status RemoveFile(const std::string& path) {
+  if (::unlink(path.c_str()) != 0) return ErrnoStatus(path, "remove", errno);
+  return OkStatus();
+}
+
+Result<int64_t> ModifiedNs(const std::string& path) {
+  struct stat info = {};
+  if (::lstat(path.c_str(), &info) != 0) return ErrnoStatus(path, "stat", errno);
+  return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
 }  // namespace cellm::platform

@@ -1,7 +1,7 @@
 #ifndef CELLM_SRC_PLATFORM_RANDOM_FILE_H_
 #define CELLM_SRC_PLATFORM_RANDOM_FILE_H_
 
-// A file that is read and written at any place: the swap file, the journal.
+// A file that is read and written at any place: the swap file, journals.
 
 #include <cstdint>
 #include <memory>
@@ -32,9 +32,16 @@ class RandomFile {
 // A file without a name in `folder`, gone when closed or when the process dies. Io, NotFound.
 Result<std::unique_ptr<RandomFile>> OpenScratchFile(const std::string& folder);
 
-// The file at `path`, made when absent; readable by its owner only. A link, a folder or a device is
-// refused. Locked against a second opening: Busy when another process or handle has it.
-Result<std::unique_ptr<RandomFile>> OpenRandomFile(const std::string& path);
+// The file at `path`: kCreate makes it, readable by its owner only whatever the umask, and refuses
+// one that is there; kExisting opens it. A link, a folder or a device is refused. Locked against a
+// second opening: Busy when another process or handle has it. NotFound, Io.
+enum class OpenMode : uint8_t { kCreate, kExisting };
+Result<std::unique_ptr<RandomFile>> OpenRandomFile(const std::string& path, OpenMode mode);
+
+// NotFound, Io.
+Status RemoveFile(const std::string& path);
+// When the file was last written: nanoseconds since the epoch (UTC). NotFound, Io.
+Result<int64_t> ModifiedNs(const std::string& path);
 
 }  // namespace cellm::platform
 

@@ -85,6 +85,12 @@ class Sampler {
   //   InvalidArgument  row.size() is not the vocabulary, mask.size() not that of a mask
   Result<int32_t> Sample(std::span<const float> row, std::span<const uint64_t> mask = {});
 
+  // As if a token had been sampled: takes the random number that it would have taken, so that a
+  // sampler can be brought to where another one of the same seed was.
+  void SkipDraw() {
+    if (options_.temperature > 0) (void)rng_.NextDouble();
+  }
+
   const SamplingOptions& options() const { return options_; }
   uint64_t seed() const { return seed_; }
 

@@ -9,6 +9,7 @@
 #include "cellm/commands.h"
 #include "cellm/common.h"
 #include "cellm/conversation.h"
+#include "cellm/journals.h"
 #include "cellm/line_editor.h"
 
 namespace cellm::tools {
@@ -48,6 +49,29 @@ Status Keep(const Chat& chat) {
   return chat.path.empty() ? OkStatus() : WriteConversation(chat.conversation, chat.path);
 }
 
+// The reply of `request` from where it is, to its end; appends it to the conversation. What was
+// shown of it before is in chat->reply.
+Status Hear(Chat* chat, cellm_request* request) {
+  cellm_error error = CELLM_ERROR_INIT;
+  if (chat->color) Print("\x1b[36m");
+  Print(chat->reply);
+  const cellm_status status = cellm_request_run(request, OnToken, chat, &error);
+  if (chat->color) Print("\x1b[0m");
+  Print("\n");
+  std::fflush(stdout);
+  cellm_receipt receipt = CELLM_RECEIPT_INIT;
+  cellm_error ignored = CELLM_ERROR_INIT;
+  if (cellm_request_get_receipt(request, &receipt, &ignored) == CELLM_OK) {
+    chat->last_receipt = ReceiptLine(receipt);
+    if (receipt.finish == CELLM_FINISH_CONTEXT) {
+      std::fprintf(stderr, "(the context of this conversation is full: /reset starts again)\n");
+    }
+  }
+  if (status != CELLM_OK) return ToStatus(error);
+  chat->conversation.messages.push_back({"assistant", chat->reply});
+  return Keep(*chat);
+}
+
 // One reply to the conversation as it stands; appends it. The session stays usable after an error,
 // whose message is returned.
 Status Answer(Chat* chat, cellm_session* session, cellm_request_options options) {
@@ -64,22 +88,7 @@ Status Answer(Chat* chat, cellm_session* session, cellm_request_options options)
   }
   const RequestHandle request(pointer);
   chat->reply.clear();
-  if (chat->color) Print("\x1b[36m");
-  const cellm_status status = cellm_request_run(request.get(), OnToken, chat, &error);
-  if (chat->color) Print("\x1b[0m");
-  Print("\n");
-  std::fflush(stdout);
-  cellm_receipt receipt = CELLM_RECEIPT_INIT;
-  cellm_error ignored = CELLM_ERROR_INIT;
-  if (cellm_request_get_receipt(request.get(), &receipt, &ignored) == CELLM_OK) {
-    chat->last_receipt = ReceiptLine(receipt);
-    if (receipt.finish == CELLM_FINISH_CONTEXT) {
-      std::fprintf(stderr, "(the context of this conversation is full: /reset starts again)\n");
-    }
-  }
-  if (status != CELLM_OK) return ToStatus(error);
-  chat->conversation.messages.push_back({"assistant", chat->reply});
-  return Keep(*chat);
+  return Hear(chat, request.get());
 }
 
 // A command that begins with '/'. False: leave the program. *answer: a reply is wanted.
@@ -150,6 +159,28 @@ Status Converse(Chat* chat, cellm_session* session, const cellm_request_options&
   return OkStatus();
 }
 
+// With --journal: the session that goes on from where an earlier process died, its conversation in
+// `chat`, and the reply under way heard to its end. Null: there is none.
+Result<SessionHandle> GoOn(Chat* chat, cellm_engine* engine, cellm_request_options hooks,
+                           bool quiet) {
+  const CancelOnInterrupt guard;
+  hooks.stop_flag = CancelOnInterrupt::flag();
+  CELLM_ASSIGN_OR_RETURN(Recovered recovered, RecoverNewest(engine, hooks, {}));
+  if (recovered.session == nullptr) return SessionHandle();
+  CELLM_ASSIGN_OR_RETURN(const std::string messages, SessionMessages(recovered.session.get()));
+  if (!messages.empty()) {
+    CELLM_ASSIGN_OR_RETURN(chat->conversation, ParseMessages(messages, recovered.name));
+  }
+  Note(quiet, StrFormat("going on with a conversation of %zu messages%s",
+                        chat->conversation.messages.size(),
+                        recovered.request != nullptr ? ", in the middle of a reply" : ""));
+  if (recovered.request != nullptr) {
+    chat->reply = recovered.shown;
+    CELLM_RETURN_IF_ERROR(Hear(chat, recovered.request.get()));
+  }
+  return std::move(recovered.session);
+}
+
 Status RunConversation(const Arguments& arguments) {
   CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<SamplingFlags> sampling, ReadSampling(arguments));
   CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<ReplyFlags> reply,
@@ -157,6 +188,9 @@ Status RunConversation(const Arguments& arguments) {
   Chat chat;
   CELLM_ASSIGN_OR_RETURN(chat.template_args, ReadTemplateArgs(arguments));
   CELLM_ASSIGN_OR_RETURN(const cellm_session_options session_options, ReadSession(arguments));
+  if (arguments.Has("session") && arguments.Has("journal")) {
+    return InvalidArgument("--session and --journal exclude each other");
+  }
   if (arguments.Has("session")) {
     chat.path = arguments.Text("session");
     CELLM_ASSIGN_OR_RETURN(chat.conversation, ReadConversation(chat.path));
@@ -173,11 +207,22 @@ Status RunConversation(const Arguments& arguments) {
   chat.color = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
 
   CELLM_ASSIGN_OR_RETURN(const LoadedModel loaded, OpenModel(arguments, true));
-  CELLM_ASSIGN_OR_RETURN(const EngineHandle engine, OpenEngine(arguments, loaded.model.get()));
+  const std::string journal = arguments.Text("journal");
+  CELLM_ASSIGN_OR_RETURN(
+      const EngineHandle engine,
+      OpenEngineWith(arguments, loaded.model.get(), [&journal](cellm_engine_options* options) {
+        options->journal_folder = ToText(journal);
+      }));
   cellm_error error = CELLM_ERROR_INIT;
-  CELLM_ASSIGN_OR_RETURN(const SessionHandle session,
-                         OpenSession(engine.get(), session_options, chat.path,
-                                     arguments.Switch("quiet") || !chat.interactive));
+  SessionHandle session;
+  if (arguments.Has("journal")) {
+    CELLM_ASSIGN_OR_RETURN(session,
+                           GoOn(&chat, engine.get(), reply->options, arguments.Switch("quiet")));
+  }
+  if (session == nullptr) {
+    CELLM_ASSIGN_OR_RETURN(session, OpenSession(engine.get(), session_options, chat.path,
+                                                arguments.Switch("quiet") || !chat.interactive));
+  }
   cellm_engine_info info = CELLM_ENGINE_INFO_INIT;
   if (cellm_engine_get_info(engine.get(), &info, &error) != CELLM_OK) return ToStatus(error);
   if (chat.interactive && !arguments.Switch("quiet")) {

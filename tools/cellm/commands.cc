@@ -264,6 +264,12 @@ constexpr Flag kTemplateFlags[] = {
 };
 
 constexpr Flag kInferFlags[] = {
+    {.name = "journal",
+     .kind = kFile,
+     .value_name = "FOLDER",
+     .help =
+         "Write down the reply as it is made, in FOLDER: the same prompt with the same folder goes "
+         "on with a reply that was under way when the program was killed, as it was asked for."},
     {.name = "prompt",
      .kind = kText,
      .value_name = "TEXT",
@@ -331,6 +337,13 @@ constexpr Flag kChatFlags[] = {
      .help = "Go on with the conversation of FILE, and keep it there after every reply. What the "
              "model remembers of it is written to FILE.state at the end, so that the next time "
              "nothing is evaluated again."},
+    {.name = "journal",
+     .kind = kFile,
+     .value_name = "FOLDER",
+     .help =
+         "Write down everything as it is said, in FOLDER, so that nothing is lost when the program "
+         "is killed: the next chat with this folder goes on with it, in the middle of a reply "
+         "if need be. /exit ends a conversation and deletes its journal."},
 };
 
 constexpr FlagGroup kChatGroups[] = {

@@ -12,6 +12,24 @@ constexpr uint64_t kMaxConversationBytes = uint64_t{256} << 20;
 
 std::string StatePath(const std::string& path) { return path + ".state"; }
 
+Result<Conversation> FromArray(json::Value messages, const std::string& name) {
+  Conversation conversation;
+  size_t number = 0;
+  for (json::Value m = messages.First(); m.exists(); m = messages.Next(m), ++number) {
+    std::string_view role, content;
+    if (!m.Find("role").GetString(&role) || !m.Find("content").GetString(&content)) {
+      return Corrupt("%s: message %zu has no \"role\" and \"content\" that are texts", name.c_str(),
+                     number);
+    }
+    if (number == 0 && role == "system") {
+      conversation.system = content;
+    } else {
+      conversation.messages.push_back({std::string(role), std::string(content)});
+    }
+  }
+  return conversation;
+}
+
 }  // namespace
 
 std::string Conversation::MessagesJson() const {
@@ -40,20 +58,13 @@ Result<Conversation> ReadConversation(const std::string& path) {
     return Corrupt("%s: no array \"messages\"; this is no conversation of cellm chat",
                    path.c_str());
   }
-  size_t number = 0;
-  for (json::Value m = messages.First(); m.exists(); m = messages.Next(m), ++number) {
-    std::string_view role, content;
-    if (!m.Find("role").GetString(&role) || !m.Find("content").GetString(&content)) {
-      return Corrupt("%s: message %zu has no \"role\" and \"content\" that are texts", path.c_str(),
-                     number);
-    }
-    if (number == 0 && role == "system") {
-      conversation.system = content;
-    } else {
-      conversation.messages.push_back({std::string(role), std::string(content)});
-    }
-  }
-  return conversation;
+  return FromArray(messages, path);
+}
+
+Result<Conversation> ParseMessages(const std::string& json, const std::string& name) {
+  CELLM_ASSIGN_OR_RETURN(const std::unique_ptr<json::Document> document,
+                         json::Document::Parse(json, name));
+  return FromArray(document->root(), name);
 }
 
 Status WriteConversation(const Conversation& conversation, const std::string& path) {

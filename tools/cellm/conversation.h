@@ -28,6 +28,9 @@ struct Conversation {
   std::string MessagesJson() const;
 };
 
+// From such an array. `name` is for messages. Corrupt: it is none.
+Result<Conversation> ParseMessages(const std::string& json, const std::string& name);
+
 // Corrupt: not such a file; Io. A file that does not exist is an empty conversation.
 Result<Conversation> ReadConversation(const std::string& path);
 // The file appears whole or not at all. Io.

@@ -6,6 +6,7 @@
 
 #include "cellm/commands.h"
 #include "cellm/common.h"
+#include "cellm/journals.h"
 #include "cellm/progress.h"
 #include "json/json.h"
 
@@ -192,13 +193,18 @@ Status Infer(const Arguments& arguments, int* exit_code) {
   const CancelOnInterrupt guard;
   options.stop_flag = CancelOnInterrupt::flag();
   CELLM_ASSIGN_OR_RETURN(const LoadedModel loaded, OpenModel(arguments, true));
-  CELLM_ASSIGN_OR_RETURN(const EngineHandle engine, OpenEngine(arguments, loaded.model.get()));
+  const std::string journal = arguments.Text("journal");
+  CELLM_ASSIGN_OR_RETURN(
+      const EngineHandle engine,
+      OpenEngineWith(arguments, loaded.model.get(), [&journal](cellm_engine_options* options_out) {
+        options_out->journal_folder = ToText(journal);
+      }));
   cellm_error error = CELLM_ERROR_INIT;
   cellm_session* session_pointer = nullptr;
   if (cellm_session_open(engine.get(), &session_options, &session_pointer, &error) != CELLM_OK) {
     return ToStatus(error);
   }
-  const SessionHandle session(session_pointer);
+  SessionHandle session(session_pointer);
   cellm_engine_info info = CELLM_ENGINE_INFO_INIT;
   if (cellm_engine_get_info(engine.get(), &info, &error) != CELLM_OK) return ToStatus(error);
   RequestHandle request;
@@ -212,6 +218,19 @@ Status Infer(const Arguments& arguments, int* exit_code) {
   const bool json = arguments.Switch("json");
   reply.stream = !json;
   reply.logprobs = arguments.Has("logprobs");
+  if (arguments.Has("journal")) {
+    CELLM_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, SessionTokens(session.get()));
+    CELLM_ASSIGN_OR_RETURN(Recovered recovered, RecoverNewest(engine.get(), options, ids));
+    if (recovered.request != nullptr) {
+      Note(arguments.Switch("quiet"),
+           StrFormat("going on after %zu tokens of the reply", recovered.ids.size()));
+      request = std::move(recovered.request);  // the new one was never begun
+      session = std::move(recovered.session);
+      reply.ids = std::move(recovered.ids);
+      if (reply.stream) Print(recovered.shown);
+      reply.text = recovered.shown;
+    }
+  }
   const cellm_status status = cellm_request_run(request.get(), OnToken, &reply, &error);
   if (status != CELLM_OK) {
     if (reply.stream && !reply.ids.empty()) Print("\n");
