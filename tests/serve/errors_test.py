@@ -114,6 +114,14 @@ class Errors(ServerCase):
             self.assertEqual(status, 400, text)
             self.assertEqual(json.loads(text)["error"]["code"], "invalid_json", body[:20])
 
+    def test_other_hosts(self):
+        """A page whose name was made to point at this machine is not this machine."""
+        for host, wanted in {"evil.example": 403, "evil.example:8080": 403, "127.0.0.1.evil": 403,
+                             "localhost.evil": 403, "localhost": 200, "localhost:1": 200,
+                             "127.0.0.1:8080": 200, "[::1]:80": 200}.items():
+            status, _, _ = self.server.request("GET", "/v1/models", headers={"Host": host})
+            self.assertEqual(status, wanted, host)
+
     def test_paths_lead_nowhere(self):
         for path in ("/../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/./", "/..",
                      "/sessions/../../x", "/v1/models/..%2f..%2fx", "/%2fetc%2fpasswd"):

@@ -9,7 +9,7 @@ import unittest
 
 from serve_support import ServerCase
 
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def status(reply):
@@ -34,14 +34,14 @@ class Hostile(ServerCase):
     def test_huge_heads(self):
         self.assertEqual(status(self.server.raw(b"GET / HTTP/1.1\r\nA: " + b"x" * 100000)), 431)
         self.assertEqual(status(self.server.raw(
-            b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 500 + b"\r\n")), 431)
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 500 + b"\r\n")), 431)
         self.assertEqual(status(self.server.raw(b"GET /" + b"x" * 10000 + b" HTTP/1.1\r\n"
-                                                b"Host: x\r\n\r\n")), 414)
+                                                b"Host: localhost\r\n\r\n")), 414)
 
     def test_what_is_no_http(self):
         for data in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(200) + b"\r\n\r\n",
                      b"GET / HTTP/3.0\r\n\r\n", b"\r\n\r\n", b"\x00" * 1000 + b"\r\n\r\n",
-                     b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n"
+                     b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n"
                      b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
                      b"GET / HTTP/1.1\nHost: x\n\n" + b"\r\n\r\n"):
             with self.subTest(data[:20]):
@@ -52,8 +52,8 @@ class Hostile(ServerCase):
             self.server.raw(whole[:cut], half_close=True)
 
     def test_pipelined_requests_are_answered_in_order(self):
-        data = (b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
-                b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        data = (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         reply = self.server.raw(data)
         self.assertEqual([part[:3] for part in reply.split(b"HTTP/1.1 ")[1:]],
                          [b"200", b"404", b"200"])
@@ -139,7 +139,7 @@ class Hostile(ServerCase):
         failures = []
 
         def abuse(seed):
-            kinds = (b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", HEAD + b"Content-Length: 2\r\n\r\n{}",
+            kinds = (b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", HEAD + b"Content-Length: 2\r\n\r\n{}",
                      b"nonsense\r\n\r\n", HEAD + b"Content-Length: 500\r\n\r\n{")
             while time.monotonic() < stop:
                 seed += 1

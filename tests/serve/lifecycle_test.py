@@ -25,7 +25,7 @@ def open_stream(server, text, **fields):
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     body = json.dumps({"messages": [{"role": "user", "content": text}], "stream": True,
                        "temperature": 0, **fields}).encode()
-    connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+    connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
                        b"Content-Type: application/json\r\n"
                        b"Content-Length: %d\r\n\r\n" % len(body) + body)
     return connection

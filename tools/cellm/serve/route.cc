@@ -61,6 +61,14 @@ bool HasKey(const ServerState& state, const HttpRequest& request) {
   return SameText(given, state.options.api_key);
 }
 
+// "localhost", "127.0.0.1" and "[::1]", with or without a port. HTTP/1.0 clients may name none.
+bool NamesThisMachine(std::string_view host) {
+  if (host.starts_with("[::1]")) return host.size() == 5 || host[5] == ':';
+  host = host.substr(0, host.find(':'));
+  return host.empty() || host == "localhost" || host.ends_with(".localhost") ||
+         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == host.npos);
+}
+
 // A browser sends other types across origins without asking first; nobody needs them here.
 bool IsJson(const HttpRequest& request) {
   std::string type(request.Header("content-type").substr(0, 16));
@@ -105,6 +113,12 @@ int ServeAsset(HttpExchange& exchange, const PageAsset& asset) {
 
 int Dispatch(ServerState& state, HttpExchange& exchange, std::string_view* route) {
   const HttpRequest& request = exchange.request();
+  if (state.options.local_only && !NamesThisMachine(request.Header("host"))) {
+    ReplyError(exchange, FromStatus(403,
+                                    "this server answers to localhost alone; with --api-key or "
+                                    "another --host it answers to every name"));
+    return 403;
+  }
   AddCors(state, exchange);
   if (request.method == "OPTIONS") return Preflight(exchange);
   const bool reads = request.method == "GET" || request.method == "HEAD";

@@ -35,6 +35,10 @@ Status ReadBounded(const Arguments& arguments, const char* name, int64_t least, 
                          static_cast<long long>(most));
 }
 
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 struct ServeFlags {
   HttpOptions http;
   serve::ServerOptions options;
@@ -84,6 +88,7 @@ Result<ServeFlags> ReadFlags(const Arguments& arguments) {
   if (arguments.Has("api-key") && flags.options.api_key.empty()) {
     return InvalidArgument("--api-key is empty");  // an unset variable must not open the server
   }
+  flags.options.local_only = IsLoopback(flags.http.host) && flags.options.api_key.empty();
   flags.session_folder = arguments.Text("sessions");
   if (!flags.session_folder.empty()) {
     std::error_code error;
@@ -105,10 +110,6 @@ Result<std::vector<serve::ModelSpec>> FindModels(const Arguments& arguments) {
     return InvalidArgument("--tokenizer needs a single --model");
   }
   return serve::ReadModelSpecs(given);
-}
-
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 Status Serve(const Arguments& arguments) {

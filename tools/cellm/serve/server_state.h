@@ -20,6 +20,9 @@
 namespace cellm::tools::serve {
 
 struct ServerOptions {
+  // Only for programs of this machine: requests must name it as their host, so that a page from
+  // elsewhere whose name was made to point here (DNS rebinding) is refused.
+  bool local_only = false;
   std::string api_key;          // "": everybody may
   std::string cors;             // value of Access-Control-Allow-Origin; "": no such header
   uint32_t max_requests = 256;  // being answered or waiting for a model
