@@ -247,6 +247,8 @@ TokenWork Engine::MeasureToken() const {
 }
 
 int32_t Engine::threads() const { return impl_->pool->threads(); }
+int32_t Engine::active_threads() const { return impl_->pool->active(); }
+void Engine::SetActiveThreads(int32_t threads) { impl_->pool->SetActive(threads); }
 std::string_view Engine::kernel_tier() const { return impl_->kernels.tier; }
 void Engine::CollectInputs(uint64_t max_bytes) {
   if (max_bytes == 0) {

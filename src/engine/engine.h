@@ -91,6 +91,9 @@ class Engine {
   const ModelInfo& info() const { return model_->info; }
   int32_t context_tokens() const { return context_tokens_; }
   int32_t threads() const;
+  // How many of them compute, from the next step on. Results do not depend on it.
+  int32_t active_threads() const;
+  void SetActiveThreads(int32_t threads);
   std::string_view kernel_tier() const;
   const EngineOptions& options() const { return options_; }
 

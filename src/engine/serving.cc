@@ -561,6 +561,7 @@ bool Serving::IsCheckpoint(const Request& request) const {
 void Serving::Evaluate(Lock& lock) {
   const ThermalLimits limits = limits_;
   lock.unlock();
+  engine_.SetActiveThreads(limits.Threads(engine_.threads()));
   const int64_t begin_ns = options_.clock->NowNs();
   Result<StepOutput> output = engine_.Step(items_);
   const int64_t end_ns = options_.clock->NowNs();

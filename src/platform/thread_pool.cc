@@ -51,6 +51,9 @@ struct ThreadPool::Impl {
   std::atomic<uint32_t> signal{0};
   std::atomic<int32_t> sleepers{0};
   std::atomic<bool> stop{false};
+  // Workers from this number on have nothing to do; they wait for `activations` to move.
+  std::atomic<int32_t> active{1};
+  std::atomic<uint32_t> activations{0};
 
   uint32_t run = 0;
   std::atomic<int32_t> next_worker{1};
@@ -115,6 +118,14 @@ struct ThreadPool::Impl {
 
   void Work(int32_t worker) {
     while (!stop.load(std::memory_order_seq_cst)) {
+      if (worker >= active.load(std::memory_order_seq_cst)) {
+        const uint32_t before = activations.load(std::memory_order_seq_cst);
+        if (worker >= active.load(std::memory_order_seq_cst) &&
+            !stop.load(std::memory_order_seq_cst)) {
+          activations.wait(before);
+        }
+        continue;
+      }
       while (RunOneTile(worker)) {
       }
       if (Spin([this] { return HasWork() || stop.load(std::memory_order_relaxed); })) continue;
@@ -151,6 +162,7 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(int32_t threads, int32_t 
   threads = std::min(threads, cores > 0 ? cores : UsableCores());
   std::unique_ptr<ThreadPool> pool(new ThreadPool(std::make_unique<Impl>(), threads));
   Impl& impl = *pool->impl_;
+  impl.active.store(threads);
   impl.workers.reserve(static_cast<size_t>(threads));
   for (int32_t i = 1; i < threads; ++i) {
     CELLM_ASSIGN_OR_RETURN(Thread worker, Thread::Start(&Impl::Enter, &impl));
@@ -163,11 +175,23 @@ ThreadPool::~ThreadPool() {
   impl_->stop.store(true);
   impl_->signal.fetch_add(1);
   impl_->signal.notify_all();
+  impl_->activations.fetch_add(1);
+  impl_->activations.notify_all();
   for (Thread& worker : impl_->workers) worker.Join();
 }
 
+int32_t ThreadPool::active() const { return impl_->active.load(std::memory_order_relaxed); }
+
+void ThreadPool::SetActive(int32_t threads) {
+  threads = std::clamp(threads, 1, threads_);
+  if (threads == impl_->active.load(std::memory_order_relaxed)) return;  // only we store it
+  impl_->active.store(threads, std::memory_order_seq_cst);
+  impl_->activations.fetch_add(1, std::memory_order_seq_cst);
+  impl_->activations.notify_all();
+}
+
 void ThreadPool::Run(int32_t tiles, TileFunction function, void* arg) {
-  if (threads_ == 1 || tiles <= 1) {
+  if (impl_->active.load(std::memory_order_relaxed) == 1 || tiles <= 1) {
     for (int32_t tile = 0; tile < tiles; ++tile) function(arg, tile, 0);
     return;
   }

@@ -33,6 +33,10 @@ class ThreadPool {
 
   // How many there are, the caller among them.
   int32_t threads() const { return threads_; }
+  // How many compute, from the next Run() on: brought to between 1 and threads(); the others sleep.
+  // By the thread that calls Run(), not during one.
+  int32_t active() const;
+  void SetActive(int32_t threads);
 
   // Calls function(arg, tile, worker) once for every tile in [0, tiles) and returns when all are
   // done; writes of all tiles are then visible. Allocates nothing. One caller at a time; tiles may

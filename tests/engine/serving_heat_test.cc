@@ -167,8 +167,13 @@ TEST(ServingHeat, NoBitDependsOnIt) {
   Device hot(160);
   cool.Run(2 * kSecond);
   for (int i = 0; hot.interactive.rows.size() < 100 && i < 400; ++i) {
-    hot.Report(static_cast<ThermalLevel>(i % kThermalLevels), true);
+    const auto level = static_cast<ThermalLevel>(i % kThermalLevels);
+    const size_t before = hot.interactive.rows.size();
+    hot.Report(level, true);
     hot.Run(kSecond / 4);
+    if (hot.interactive.rows.size() == before) continue;
+    EXPECT_EQ(hot.engine->active_threads(),
+              LimitsFor(level, PowerHint::kNormal).Threads(hot.engine->threads()));
   }
   ASSERT_GE(hot.interactive.rows.size(), 100u);
   ASSERT_GE(cool.interactive.rows.size(), 100u);

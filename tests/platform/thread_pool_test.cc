@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -85,6 +86,41 @@ TEST(ThreadPool, IdleWorkersSleep) {
   EXPECT_LT(cpu_ns() - before, 20 * 1000000);
   pool->For(16, [&](int32_t tile, int32_t) { sum.fetch_add(tile); });
   EXPECT_EQ(sum.load(), 240);
+}
+
+// A hot device computes with fewer threads, and with all of them again when it has cooled.
+TEST(ThreadPool, FewerCanBeActive) {
+  const std::unique_ptr<ThreadPool> pool = MakePool(4);
+  EXPECT_EQ(pool->active(), 4);
+  const std::vector<int32_t> asked = {1, 2, 4, 3, 1, 4, 0, 9};
+  for (int round = 0; round < 50; ++round) {
+    for (const int32_t active : asked) {
+      pool->SetActive(active);
+      const int32_t expected = std::clamp(active, 1, 4);
+      EXPECT_EQ(pool->active(), expected);
+      std::atomic<int32_t> running{0}, most{0}, sum{0};
+      pool->For(32, [&](int32_t tile, int32_t) {
+        const int32_t now = running.fetch_add(1) + 1;
+        for (int32_t seen = most.load(); seen < now && !most.compare_exchange_weak(seen, now);) {
+        }
+        sum.fetch_add(tile);
+        running.fetch_sub(1);
+      });
+      EXPECT_EQ(sum.load(), 32 * 31 / 2);
+      if (expected == 1) {
+        EXPECT_EQ(most.load(), 1);
+      }
+    }
+  }
+  // All of them help again: the thread in tile 0 waits there for the other three.
+  pool->SetActive(4);
+  std::atomic<int32_t> inside{0};
+  pool->For(4, [&](int32_t, int32_t) {
+    inside.fetch_add(1);
+    while (inside.load() < 4) {
+    }
+  });
+  EXPECT_EQ(inside.load(), 4);
 }
 
 // users.md row 90: more threads than cores are not started.
