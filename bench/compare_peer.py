@@ -272,13 +272,28 @@ def run_cellm(job):
     return out
 
 
-def worker(job):
-    """run_peer() in a process of its own, so that no setting leaves memory behind."""
-    done = subprocess.run([sys.executable, os.path.abspath(__file__), "--peer-worker"],
+def worker(job, script=__file__):
+    """run_peer() of `script` in a process of its own, so that no setting leaves memory behind."""
+    done = subprocess.run([sys.executable, os.path.abspath(script), "--peer-worker"],
                           input=json.dumps(job), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"the peer failed on {job['path']}: {done.stderr.strip()}")
     return json.loads(done.stdout)
+
+
+def model_file(options, model):
+    """The path of a model, which is one or "SHAPE:TYPE" for random weights; in the page cache for both alike."""
+    path = model
+    if re.fullmatch(r"[a-z0-9.-]+:[a-z0-9_]+", model):
+        shape, kind = model.split(":")
+        written = subprocess.run([options.cellm, "bench", "--synthetic", shape, "--gguf", kind,
+                                  "--cache-dir", options.cache_dir, "--write-only"],
+                                 check=True, stdout=subprocess.PIPE, text=True)
+        path = written.stdout.strip()
+    with open(path, "rb") as file:
+        while file.read(1 << 24):
+            pass
+    return path
 
 
 def medians(rounds, test):
@@ -342,16 +357,7 @@ def main():
     print(f"{'model':26} thr {'test':8} {'cellm':>10} {'peer map':>10} {'peer load':>10} "
           f"{'ratio':>7} {'ceiling':>7}")
     for model in options.models:
-        path = model
-        if re.fullmatch(r"[a-z0-9.-]+:[a-z0-9_]+", model):
-            shape, kind = model.split(":")
-            written = subprocess.run([options.cellm, "bench", "--synthetic", shape, "--gguf", kind,
-                                      "--cache-dir", options.cache_dir, "--write-only"],
-                                     check=True, stdout=subprocess.PIPE, text=True)
-            path = written.stdout.strip()
-        with open(path, "rb") as file:  # into the page cache, for both alike
-            while file.read(1 << 24):
-                pass
+        path = model_file(options, model)
         for threads in options.threads.split(","):
             rows += compare(options, os.path.basename(model), path, int(threads))
     if options.json:

@@ -18,7 +18,6 @@ the peer, file mapped or read into memory. How the peer is had: see bench/compar
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -54,11 +53,7 @@ def run_peer(job):
 
 
 def worker(job):
-    done = subprocess.run([sys.executable, os.path.abspath(__file__), "--peer-worker"],
-                          input=json.dumps(job), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"the peer failed on {job['path']}: {done.stderr.strip()}")
-    return {int(count): rate for count, rate in json.loads(done.stdout).items()}
+    return {int(count): rate for count, rate in compare_peer.worker(job, __file__).items()}
 
 
 def run_cellm(job):
@@ -119,16 +114,7 @@ def main():
           "   tokens/s")
     rows = []
     for model in options.models:
-        path = model
-        if re.fullmatch(r"[a-z0-9.-]+:[a-z0-9_]+", model):
-            shape, kind = model.split(":")
-            written = subprocess.run([options.cellm, "bench", "--synthetic", shape, "--gguf", kind,
-                                      "--cache-dir", options.cache_dir, "--write-only"],
-                                     check=True, stdout=subprocess.PIPE, text=True)
-            path = written.stdout.strip()
-        with open(path, "rb") as file:  # into the page cache, for both alike
-            while file.read(1 << 24):
-                pass
+        path = compare_peer.model_file(options, model)
         for threads in options.threads.split(","):
             rows += compare(options, os.path.basename(model), path, int(threads))
     if options.json:
