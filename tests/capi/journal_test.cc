@@ -1,6 +1,7 @@
 // Journals: a process that is killed at any moment loses nothing that it was told, and goes on with
 // the text that it would have written.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -293,9 +294,10 @@ class Talk {
   RequestPtr request_;
 };
 
-// Runs the conversation in a process of its own, which is killed after `most` reports (< 0: never).
+// Runs the conversation in a process of its own, which is killed after `most` reports (< 0: never)
+// and a while more, so that it is in the middle of something.
 std::vector<Report> RunProcess(const Variant& variant, const std::string& folder, int most,
-                               uint32_t delay_us) {
+                               uint32_t yields) {
   int pipe[2];
   EXPECT_EQ(::pipe(pipe), 0);
   // The child goes on when it is told to, so that it dies in the middle of things.
@@ -315,7 +317,7 @@ std::vector<Report> RunProcess(const Variant& variant, const std::string& folder
   bool killed = false;
   for (;;) {
     if (!killed && most >= 0 && static_cast<int>(reports.size()) >= most) {
-      ::usleep(delay_us);
+      for (uint32_t i = 0; i < yields; ++i) ::sched_yield();
       ::kill(child, SIGKILL);
       killed = true;  // what is in the pipe was told all the same
     }
@@ -353,8 +355,8 @@ TEST_P(JournalKill, LosesNothingThatWasAcknowledged) {
     for (bool done = false; !done; ++kills) {
       ASSERT_LT(kills, 10000);
       const int most = static_cast<int>(rng.NextBelow(14));
-      const auto delay = static_cast<uint32_t>(rng.NextBelow(4000));
-      for (const Report& report : RunProcess(GetParam(), folder, most, delay)) {
+      const auto yields = static_cast<uint32_t>(rng.NextBelow(4000));
+      for (const Report& report : RunProcess(GetParam(), folder, most, yields)) {
         if (report.kind == Report::kDone) {
           EXPECT_EQ(report.text, whole.back().text);
           done = true;
