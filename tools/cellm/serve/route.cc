@@ -101,8 +101,7 @@ int ServeAsset(HttpExchange& exchange, const PageAsset& asset) {
   exchange.AddHeader("X-Content-Type-Options", "nosniff");
   // Nothing from elsewhere, and nobody else's page around this one.
   exchange.AddHeader("Content-Security-Policy",
-                     "default-src 'self'; img-src 'self' data: blob:; style-src 'self' "
-                     "'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'");
+                     "default-src 'self'; frame-ancestors 'none'; base-uri 'none'");
   if (request.Header("if-none-match") == asset.etag) {
     exchange.Reply(304, asset.content_type, {});
     return 304;
