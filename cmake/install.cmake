@@ -1,6 +1,6 @@
 # The libraries that leave this tree, and `cmake --install`.
 #
-#   libcellm.so.0   all layers; exports exactly the functions of include/cellm/ (packaging/cellm.map)
+#   libcellm.so.1   all layers; exports exactly the functions of include/cellm/ (packaging/cellm.map)
 #   libcellm.a      one object with the same public symbols, everything else made local, so that a
 #                   program which links it may bring its own copy of a vendored library
 #   libcellm_compat  the old names (compat/), shared and static
@@ -39,6 +39,9 @@ list(JOIN CELLM_PC_LIBS_PRIVATE " " CELLM_PC_LIBS_PRIVATE)
 
 # --- libcellm.so
 get_property(layers GLOBAL PROPERTY CELLM_LAYERS)
+# A program asks for the version of the interface that it was built for, whatever the library's own.
+file(STRINGS ${PROJECT_SOURCE_DIR}/include/cellm/cellm.h abi_line REGEX "define CELLM_ABI_VERSION ")
+string(REGEX REPLACE ".*CELLM_ABI_VERSION ([0-9]+).*" "\\1" CELLM_ABI_VERSION "${abi_line}")
 add_library(cellm_shared SHARED)
 foreach(layer ${layers})
   target_sources(cellm_shared PRIVATE $<TARGET_OBJECTS:${layer}>)
@@ -52,7 +55,7 @@ target_link_options(cellm_shared PRIVATE
   $<$<STREQUAL:${CMAKE_SYSTEM_PROCESSOR},aarch64>:LINKER:-z,max-page-size=16384>)
 set_target_properties(cellm_shared PROPERTIES
   LINKER_LANGUAGE CXX OUTPUT_NAME cellm EXPORT_NAME cellm
-  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+  VERSION ${CELLM_ABI_VERSION}.${PROJECT_VERSION} SOVERSION ${CELLM_ABI_VERSION}
   LINK_DEPENDS ${PROJECT_SOURCE_DIR}/packaging/cellm.map)
 target_include_directories(cellm_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 

@@ -7,7 +7,7 @@
 #   libcellm.a    leaves the same names global, and those of cellm_experimental.h
 #   libcellm_compat.so and .a   likewise docs/abi/compat_exports.txt and compat/include; no name is
 #                 in both lists, so that a program can link both libraries
-# --update writes the lists anew from the headers.
+# --update writes the lists anew from the headers. Types, numbers and places are check_abi.py's part.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$1
@@ -33,7 +33,9 @@ compare() {
         status=1
     fi
 }
-nm -D --defined-only "$build/libcellm.so" | awk '{print $3}' | sort -u >"$work/shared"
+# Every name has the version of the interface; the version itself is a name of type A.
+nm -D --defined-only "$build/libcellm.so" | awk '$2 != "A" {print $3}' | sort -u >"$work/versioned"
+sed 's/@@CELLM_1$//' "$work/versioned" >"$work/shared"
 nm -g --defined-only "$build/libcellm.a" | awk 'NF == 3 {print $3}' | sort -u >"$work/static"
 compare "header" "$listed" "$work/declared"
 compare "libcellm.so" "$listed" "$work/shared"
@@ -51,6 +53,7 @@ compare "libcellm_compat.so" "$compat" "$work/compat_shared"
 compare "libcellm_compat.a" "$compat" "$work/compat_static"
 comm -12 "$listed" "$compat" >"$work/both"
 [ ! -s "$work/both" ] || { echo "in both libraries: $(tr '\n' ' ' <"$work/both")"; status=1; }
+python3 scripts/check_abi.py "${@:2}" || status=1
 [ -s "$compat" ] || { echo "error: $compat is empty"; status=1; }
 [ -s "$listed" ] || { echo "error: $listed is empty"; status=1; }
 exit $status

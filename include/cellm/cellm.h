@@ -32,7 +32,11 @@
  * the call, hold no lock, and stop the work by returning non-zero; they may call anything but what
  * waits for the same request (CELLM_BUSY).
  *
- * This first version is not frozen yet: fields and functions may still change.
+ * This is version 1 of the interface, and it is frozen: what is declared here keeps its number, its
+ * place and its meaning in every later library of the same CELLM_ABI_VERSION. Later versions only
+ * add functions, constants, flags and fields at the end of structs (docs/abi/README.md). A number
+ * that a program does not know is one of a newer library. In a struct that a callback is shown,
+ * fields that were added later are there when struct_size says so.
  */
 #ifndef CELLM_CELLM_H_
 #define CELLM_CELLM_H_
@@ -55,7 +59,7 @@ extern "C" {
 #define CELLM_VERSION_MAJOR 0
 #define CELLM_VERSION_MINOR 1
 #define CELLM_VERSION_PATCH 0
-#define CELLM_ABI_VERSION 0 /* 0: not frozen */
+#define CELLM_ABI_VERSION 1 /* changes when a program must be built again: never, if we can */
 
 CELLM_API uint32_t cellm_version(void);           /* major * 10000 + minor * 100 + patch */
 CELLM_API const char* cellm_version_string(void); /* "0.1.0" */
@@ -323,9 +327,13 @@ typedef struct cellm_memory {
   uint32_t reserved;
   uint64_t weights, cache, activations, tokenizer, other;
   uint64_t used, peak; /* of all classes together */
+  /* 0. Lies inside of other structs, so it never grows: classes to come get their places here. */
+  uint64_t reserved_classes[7];
 } cellm_memory;
-#define CELLM_MEMORY_INIT \
-  { sizeof(cellm_memory), 0, 0, 0, 0, 0, 0, 0, 0 }
+#define CELLM_MEMORY_INIT                               \
+  {                                                     \
+    sizeof(cellm_memory), 0, 0, 0, 0, 0, 0, 0, 0, { 0 } \
+  }
 
 typedef struct cellm_engine_info {
   uint32_t struct_size;

@@ -112,10 +112,17 @@ Status CheckLists(const EngineState& state, const cellm_token_list* given, size_
   // The caller's array has elements of its own struct size.
   const unsigned char* at = reinterpret_cast<const unsigned char*>(given);
   const uint32_t stride = given->struct_size;
+  if (stride % alignof(cellm_token_list) != 0) {
+    return InvalidArgument("token list.struct_size is %u; it must be set by the _INIT macro",
+                           stride);
+  }
   for (size_t i = 0; i < count; ++i, at += stride) {
     cellm_token_list list;
     CELLM_RETURN_IF_ERROR(
         ReadSized(reinterpret_cast<const cellm_token_list*>(at), "token list", &list));
+    if (reinterpret_cast<const cellm_token_list*>(at)->struct_size != stride) {
+      return InvalidArgument("token list %zu: another struct_size than the first list's", i);
+    }
     if (list.count == 0 || list.ids == nullptr) {
       return InvalidArgument("token list %zu is empty", i);
     }

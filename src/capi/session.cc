@@ -564,7 +564,6 @@ cellm_status cellm_request_get_receipt(const cellm_request* request, cellm_recei
     const Serving::Lock lock = state->session->engine->serving->Acquire();
     FillReceipt(*state, &filled);
   }
-  if (receipt != nullptr) filled.memory.struct_size = receipt->memory.struct_size;
   return Report(WriteSized(filled, "receipt", receipt), error);
 }
 

@@ -87,6 +87,7 @@ static void TestVersion(void) {
   sprintf(text, "%d.%d.%d", (int)(cellm_version() / 10000), (int)(cellm_version() / 100 % 100),
           (int)(cellm_version() % 100));
   CHECK(strcmp(text, cellm_version_string()) == 0);
+  CHECK(cellm_abi_version() == CELLM_ABI_VERSION);
   CHECK(strcmp(cellm_status_name(CELLM_CORRUPT), "corrupt") == 0);
   CHECK(strcmp(cellm_status_name(12345), "unknown status") == 0);
   CHECK(strcmp(cellm_finish_name(CELLM_FINISH_END), "end") == 0);

@@ -265,5 +265,41 @@ TEST(Embed, SaysWhatIsWrong) {
   EXPECT_NE(out, untouched);
 }
 
+// An array is walked by what its elements say they are: those of a newer header are longer.
+TEST(Embed, ListsHaveTheSizeThatTheyName) {
+  const Model model = OpenModel(testing::TestData("zoo/llama"));
+  const Engine engine = OpenEngine(model, CELLM_ENGINE_OPTIONS_INIT);
+  struct Newer {
+    cellm_token_list known = CELLM_TOKEN_LIST_INIT;
+    uint64_t unknown = 0;
+  } lists[2];
+  const std::vector<int32_t> ids = {5, 9, 2, 7};
+  for (Newer& list : lists) {
+    list.known.struct_size = sizeof(Newer);
+    list.known.ids = ids.data();
+  }
+  lists[0].known.count = 4;
+  lists[1].known.count = 2;
+  std::vector<float> out(4096);
+  size_t floats = 0;
+  cellm_error error = CELLM_ERROR_INIT;
+  const auto embed = [&] {
+    return cellm_engine_embed(engine.get(), &lists[0].known, 2, nullptr, out.data(), out.size(),
+                              &floats, &error);
+  };
+  ASSERT_EQ(embed(), CELLM_OK) << error.message;
+  const Vectors alone = Embed(engine, {{5, 9}}, CELLM_POOLING_MEAN);
+  EXPECT_EQ(std::vector<float>(out.begin() + static_cast<ptrdiff_t>(floats / 2),
+                               out.begin() + static_cast<ptrdiff_t>(floats)),
+            alone[0]);
+  lists[1].unknown = 1;
+  EXPECT_EQ(embed(), CELLM_UNSUPPORTED);
+  lists[1].unknown = 0;
+  lists[1].known.struct_size = sizeof(cellm_token_list);
+  EXPECT_EQ(embed(), CELLM_INVALID_ARGUMENT);
+  lists[0].known.struct_size = sizeof(Newer) - 3;
+  EXPECT_EQ(embed(), CELLM_INVALID_ARGUMENT);
+}
+
 }  // namespace
 }  // namespace cellm
