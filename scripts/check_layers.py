@@ -10,7 +10,7 @@ import sys
 
 RANKS = {
     "base": 0, "platform": 1, "tensor": 2, "json": 2, "unicode": 2, "format": 3, "regex": 3,
-    "kernels": 3, "tokenizer": 4, "jinja": 4, "backend": 4, "constrain": 4, "kv": 5, "sample": 5, "model": 6,
+    "kernels": 3, "media": 3, "tokenizer": 4, "jinja": 4, "backend": 4, "constrain": 4, "kv": 5, "sample": 5, "model": 6,
     "engine": 7, "capi": 8,
 }
 TIERS = {"scalar", "avx2", "avx512", "avx512_vnni", "neon", "neon_dot", "wasm128"}
