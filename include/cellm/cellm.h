@@ -29,8 +29,9 @@
  * Threads: everything may be called from any thread. An engine has no thread of its own beyond its
  * workers: whoever waits in cellm_request_next, _run or cellm_engine_step computes for all requests
  * of the engine, and the others that wait sleep meanwhile. Callbacks run on the thread that made
- * the call, hold no lock, and stop the work by returning non-zero; they may call anything but what
- * waits for the same request (CELLM_BUSY).
+ * the call, hold no lock, and stop the work by returning non-zero. They may call anything, closing
+ * what they are called for included, but what takes the next token of the same request, and in the
+ * callback of cellm_engine_evaluate nothing that needs a step: both are CELLM_BUSY.
  *
  * This is version 1 of the interface, and it is frozen: what is declared here keeps its number, its
  * place and its meaning in every later library of the same CELLM_ABI_VERSION. Later versions only
@@ -703,15 +704,17 @@ typedef struct cellm_token {
 typedef int32_t (*cellm_token_fn)(const cellm_token* token, void* user);
 
 /* Produces the next token (the first call evaluates the prompt). After the last one, whose finish
- * is not NONE, further calls give INVALID_ARGUMENT. */
+ * is not NONE, further calls give INVALID_ARGUMENT. BUSY: another call of _next, _poll or _run is
+ * at it. Closing the request ends the wait of another thread with CELLM_FINISH_CANCELLED. */
 CELLM_API cellm_status cellm_request_next(cellm_request* request, cellm_token* token,
                                           cellm_error* error);
 /* The next token if there is one, without waiting or computing; *ready is 0 when there is none. For
  * use with cellm_engine_step. */
 CELLM_API cellm_status cellm_request_poll(cellm_request* request, cellm_token* token,
                                           int32_t* ready, cellm_error* error);
-/* Calls `callback` for each token until the reply ends; a non-zero return cancels. Cancelling is
- * no error: the status is OK and the receipt says CELLM_FINISH_CANCELLED. */
+/* Calls `callback` for each token until the reply ends; a non-zero return cancels, and so does
+ * whoever closes the request meanwhile. Cancelling is no error: the status is OK and the receipt
+ * says CELLM_FINISH_CANCELLED. */
 CELLM_API cellm_status cellm_request_run(cellm_request* request, cellm_token_fn callback,
                                          void* user, cellm_error* error);
 /* Ends the reply within the step under way, wherever it is: waiting, in its prompt or replying. Any

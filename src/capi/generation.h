@@ -93,8 +93,7 @@ struct RequestState {
   uint64_t id = 0;  // of engine->serving; 0: closed
   std::deque<Shown> queue;
   Status failure;
-  bool in_callback = false;  // the owner is in cellm_request_run's callback
-  uint64_t callback_thread = 0;
+  bool in_callback = false;            // of cellm_request_run, which shows `current`
   bool waited_for = false;             // a thread is in NextToken()
   int32_t finish = CELLM_FINISH_NONE;  // set when the last token was taken
   Shown current;                       // what the owner looks at

@@ -10,7 +10,6 @@
 #include "capi/session_journal.h"
 #include "engine/session_file.h"
 #include "platform/file.h"
-#include "platform/thread.h"
 
 namespace cellm::capi {
 namespace {
@@ -304,27 +303,27 @@ cellm_status OpenSession(std::shared_ptr<SessionState> state, cellm_session** ou
   return CELLM_OK;
 }
 
-// cellm_request_next and _poll.
-cellm_status Advance(cellm_request* request, bool wait, cellm_token* token, int32_t* ready,
-                     cellm_error* error) {
-  const std::shared_ptr<RequestState> state = Find(request);
-  if (state == nullptr) return Report(NotOpen("request", request), error);
+// The next token of a request. `for_callback`: whoever else asks is refused until EndCallback(), so
+// that the token's text stays where it is while the callback looks at it.
+cellm_status Advance(const std::shared_ptr<RequestState>& state, bool wait, bool for_callback,
+                     cellm_token* token, int32_t* ready, cellm_error* error) {
   Status status = CheckSized(token, "token");
   if (!status.ok()) return Report(status, error);
   cellm_token filled;
   bool got = false;
   {
     Serving::Lock lock = state->session->engine->serving->Acquire();
-    if (state->in_callback && state->callback_thread == platform::CurrentThread()) {
-      status = Busy("the request is in a callback of this thread");
+    if (state->in_callback) {
+      status = Busy("the request is in a callback of cellm_request_run");
     } else if (state->finish != CELLM_FINISH_NONE) {
       status = InvalidArgument("the reply has ended (%s)", cellm_finish_name(state->finish));
     } else if (state->waited_for) {
-      status = Busy("another thread waits for this request");
+      status = Busy("another call waits for this request");
     } else {
       state->waited_for = true;
       status = NextToken(lock, state.get(), wait, &filled, &got);
       state->waited_for = false;
+      state->in_callback = for_callback && got && status.ok();
     }
   }
   if (got || !status.ok()) {
@@ -334,6 +333,7 @@ cellm_status Advance(cellm_request* request, bool wait, cellm_token* token, int3
     if (!journaled.ok()) {
       Serving::Lock lock = state->session->engine->serving->Acquire();
       FailRequest(lock, state.get());
+      state->in_callback = false;
       status = journaled;
     }
   }
@@ -343,10 +343,9 @@ cellm_status Advance(cellm_request* request, bool wait, cellm_token* token, int3
   return Report(WriteSized(filled, "token", token), error);
 }
 
-void SetInCallback(RequestState* request, bool in_callback) {
+void EndCallback(RequestState* request) {
   const Serving::Lock lock = request->session->engine->serving->Acquire();
-  request->in_callback = in_callback;
-  request->callback_thread = platform::CurrentThread();
+  request->in_callback = false;
 }
 
 }  // namespace
@@ -514,13 +513,17 @@ cellm_status cellm_session_submit_chat(cellm_session* session, const cellm_chat*
 }
 
 cellm_status cellm_request_next(cellm_request* request, cellm_token* token, cellm_error* error) {
-  return Advance(request, true, token, nullptr, error);
+  const std::shared_ptr<RequestState> state = Find(request);
+  if (state == nullptr) return Report(NotOpen("request", request), error);
+  return Advance(state, true, false, token, nullptr, error);
 }
 
 cellm_status cellm_request_poll(cellm_request* request, cellm_token* token, int32_t* ready,
                                 cellm_error* error) {
+  const std::shared_ptr<RequestState> state = Find(request);
+  if (state == nullptr) return Report(NotOpen("request", request), error);
   if (ready == nullptr) return Report(InvalidArgument("ready is null"), error);
-  return Advance(request, false, token, ready, error);
+  return Advance(state, false, false, token, ready, error);
 }
 
 cellm_status cellm_request_run(cellm_request* request, cellm_token_fn callback, void* user,
@@ -528,17 +531,17 @@ cellm_status cellm_request_run(cellm_request* request, cellm_token_fn callback, 
   const std::shared_ptr<RequestState> state = Find(request);
   if (state == nullptr) return Report(NotOpen("request", request), error);
   if (callback == nullptr) return Report(InvalidArgument("callback is null"), error);
+  // Not by the handle: who closes it, in the callback or elsewhere, cancels the reply.
   for (;;) {
     cellm_token token = CELLM_TOKEN_INIT;
-    const cellm_status status = cellm_request_next(request, &token, error);
+    const cellm_status status = Advance(state, true, true, &token, nullptr, error);
     if (status != CELLM_OK) return status;
     // Nothing to say: a prompt that was only evaluated.
     const bool empty = token.token_id < 0 && token.text_bytes == 0;
-    if (!empty) {
-      SetInCallback(state.get(), true);
-      if (callback(&token, user) != 0) cellm_request_cancel(request);
-      SetInCallback(state.get(), false);
+    if (!empty && callback(&token, user) != 0) {
+      state->cancel.store(true, std::memory_order_relaxed);
     }
+    EndCallback(state.get());
     if (token.finish != CELLM_FINISH_NONE) return CELLM_OK;
   }
 }

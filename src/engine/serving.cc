@@ -103,6 +103,11 @@ uint64_t Serving::CacheLimit() const {
   return cache_bytes > 0 ? std::min(limit, cache_bytes) : limit;
 }
 
+void Serving::NoteCache() {
+  noted_limit_ = CacheLimit();
+  noted_past_bytes_ = pasts_.memory_bytes();
+}
+
 int64_t Serving::FreeBytes() const {
   const CacheStats& cache = engine_.cache_stats();
   return static_cast<int64_t>(CacheLimit()) -
@@ -140,7 +145,7 @@ Result<uint64_t> Serving::Submit(const Lock&, RequestSpec spec) {
   request->final_bytes = static_cast<uint64_t>(
       MostBytesPerSequence(engine_.info().layers, engine_.options().kv_type,
                            engine_.options().page_tokens, spec.planned_tokens));
-  const uint64_t limit = CacheLimit();
+  const uint64_t limit = others_lead() ? noted_limit_ : CacheLimit();
   if (request->final_bytes > limit) {
     return OutOfMemory("a request of %d tokens needs %llu bytes of cache, %llu available",
                        spec.planned_tokens, static_cast<unsigned long long>(request->final_bytes),
@@ -338,7 +343,7 @@ ServingHeat Serving::heat(const Lock&) {
 ServingStats Serving::stats(const Lock&) const {
   ServingStats stats = stats_;
   stats.swapped_bytes = swap_ != nullptr ? swap_->used_bytes() : 0;
-  stats.past_bytes = pasts_.memory_bytes();
+  stats.past_bytes = others_lead() ? noted_past_bytes_ : pasts_.memory_bytes();
   stats.pasts = static_cast<int64_t>(pasts_.size());
   for (const std::unique_ptr<Request>& request : requests_) {
     if (request->ended()) continue;
@@ -380,7 +385,6 @@ Result<bool> Serving::DriveOnce(Lock& lock) {
 Resources Serving::Available(int64_t now_ns) {
   Resources resources;
   resources.free_bytes = FreeBytes();
-  // Counting them walks all pages: only when it can matter.
   const bool scarce = CacheLimit() < kNoLimit;
   resources.reclaimable_bytes = scarce ? pasts_.memory_bytes() : 0;
   resources.budget_bytes = CacheLimit();
@@ -560,6 +564,7 @@ bool Serving::IsCheckpoint(const Request& request) const {
 
 void Serving::Evaluate(Lock& lock) {
   const ThermalLimits limits = limits_;
+  NoteCache();
   lock.unlock();
   engine_.SetActiveThreads(limits.Threads(engine_.threads()));
   const int64_t begin_ns = options_.clock->NowNs();

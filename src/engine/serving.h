@@ -189,6 +189,7 @@ class Serving {
   Status RunAlone(Lock& lock, const Run& run) {
     if (leads_already()) return Busy("the engine is in use by the caller of this function");
     Lead(lock);
+    NoteCache();
     lock.unlock();
     const Status status = run();
     lock.lock();
@@ -219,6 +220,10 @@ class Serving {
 
   Request* Find(uint64_t id) const;
   bool leads_already() const { return leading_ && leader_ == platform::CurrentThread(); }
+  // Whether another thread has the engine, without the lock: the cache may not be looked at.
+  bool others_lead() const { return leading_ && !leads_already(); }
+  // By whoever leads, before it lets go of the lock.
+  void NoteCache();
   // To be the only one to touch the engine: waits for the step under way.
   void Lead(Lock& lock);
   void StopLeading(Lock& lock);
@@ -263,9 +268,10 @@ class Serving {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool leading_ = false;
-  int32_t nested_ = 0;             // calls of Lead() by who leads already
-  int32_t exclusive_waiters_ = 0;  // in Lead(): they come before the next step
-  uint64_t leader_ = 0;            // the thread
+  int32_t nested_ = 0;                               // calls of Lead() by who leads already
+  int32_t exclusive_waiters_ = 0;                    // in Lead(): they come before the next step
+  uint64_t leader_ = 0;                              // the thread
+  uint64_t noted_limit_ = 0, noted_past_bytes_ = 0;  // CacheLimit() and the like, by NoteCache()
   std::vector<std::unique_ptr<Request>> requests_;
   uint64_t next_id_ = 1;
   int64_t wake_ns_ = 0;  // after an empty plan: when to plan again

@@ -65,15 +65,20 @@ Result<PageRef> PagePool::Take(uint64_t growth_limit) {
 
 void PagePool::AddReference(PageRef ref, Holder holder) {
   Slab& slab = slabs_[ref.slab];
+  snapshot_only_ -= slab.SnapshotOnly(ref.page) ? 1 : 0;
   ++slab.references[ref.page];
   if (holder == Holder::kSnapshot) ++slab.snapshots[ref.page];
+  snapshot_only_ += slab.SnapshotOnly(ref.page) ? 1 : 0;
 }
 
 void PagePool::Release(PageRef ref, Holder holder) {
   Slab& slab = slabs_[ref.slab];
   CELLM_DCHECK(slab.references[ref.page] > 0, "a free page is released");
+  snapshot_only_ -= slab.SnapshotOnly(ref.page) ? 1 : 0;
   if (holder == Holder::kSnapshot) --slab.snapshots[ref.page];
-  if (--slab.references[ref.page] > 0) return;
+  --slab.references[ref.page];
+  snapshot_only_ += slab.SnapshotOnly(ref.page) ? 1 : 0;
+  if (slab.references[ref.page] > 0) return;
   slab.next_free[ref.page] = slab.first_free;
   slab.first_free = static_cast<int32_t>(ref.page);
   --slab.used;
@@ -90,16 +95,6 @@ int32_t PagePool::References(PageRef ref) const { return slabs_[ref.slab].refere
 int32_t PagePool::SequenceReferences(PageRef ref) const {
   const Slab& slab = slabs_[ref.slab];
   return slab.references[ref.page] - slab.snapshots[ref.page];
-}
-
-int64_t PagePool::SnapshotOnlyPages() const {
-  int64_t pages = 0;
-  for (const Slab& slab : slabs_) {
-    for (size_t p = 0; p < slab.references.size(); ++p) {
-      pages += slab.references[p] > 0 && slab.references[p] == slab.snapshots[p] ? 1 : 0;
-    }
-  }
-  return pages;
 }
 
 void PagePool::Trim() {
@@ -119,12 +114,14 @@ uint64_t PagePool::TrimmableBytes() const {
 void PagePool::CheckInvariants() const {
   int64_t used = 0;
   int64_t listed = 0;
+  int64_t snapshot_only = 0;
   for (const Slab& slab : slabs_) {
     int32_t in_slab = 0;
     for (const int32_t count : slab.references) in_slab += count > 0 ? 1 : 0;
     for (size_t p = 0; p < slab.references.size(); ++p) {
       CELLM_CHECK(slab.snapshots[p] >= 0 && slab.snapshots[p] <= slab.references[p],
                   "more snapshots hold a page than anybody");
+      snapshot_only += slab.SnapshotOnly(static_cast<uint32_t>(p)) ? 1 : 0;
     }
     CELLM_CHECK(in_slab == slab.used, "a slab miscounts its used pages");
     used += in_slab;
@@ -137,7 +134,8 @@ void PagePool::CheckInvariants() const {
     CELLM_CHECK(steps + in_slab == limit, "a page is neither used nor free");
     listed += steps;
   }
-  CELLM_CHECK(used == used_ && listed == free_, "the pool miscounts its pages");
+  CELLM_CHECK(used == used_ && listed == free_ && snapshot_only == snapshot_only_,
+              "the pool miscounts its pages");
 }
 
 }  // namespace cellm

@@ -47,7 +47,7 @@ class PagePool {
   int32_t References(PageRef ref) const;          // by all
   int32_t SequenceReferences(PageRef ref) const;  // by sequences
   // Pages that only snapshots hold.
-  int64_t SnapshotOnlyPages() const;
+  int64_t SnapshotOnlyPages() const { return snapshot_only_; }
   // Gives slabs without used pages back to the allocator.
   void Trim();
   // Bytes that Trim() would give back.
@@ -71,6 +71,9 @@ class PagePool {
     Array<int32_t> next_free;   // [pages]: the next free page, -1: the last
     int32_t first_free = -1;
     int32_t used = 0;
+    bool SnapshotOnly(uint32_t page) const {
+      return references[page] > 0 && references[page] == snapshots[page];
+    }
   };
   Status AddSlab(uint64_t growth_limit);
 
@@ -79,6 +82,7 @@ class PagePool {
   std::vector<Slab> slabs_;  // emptied slabs keep their place
   int64_t used_ = 0;
   int64_t free_ = 0;
+  int64_t snapshot_only_ = 0;
 };
 
 }  // namespace cellm
