@@ -20,3 +20,7 @@ set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static)
 
 # No PCRE2 for this target is packaged; patterns without a scanner of ours are then refused by name.
 set(CELLM_WITH_PCRE2 OFF CACHE BOOL "Run split patterns that have no built-in scanner with PCRE2")
+# The same holds for what reads pictures and sounds, but for stb_image, which is one header.
+set(CELLM_WITH_WEBP OFF CACHE BOOL "Read WebP with libwebp, where found")
+set(CELLM_WITH_SPEEXDSP OFF CACHE BOOL "Resample sound with speexdsp, where found")
+set(CELLM_WITH_SNDFILE OFF CACHE BOOL "Read FLAC and MP3 with libsndfile, where found")

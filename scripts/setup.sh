@@ -12,9 +12,10 @@
 # (but for chromium, which Ubuntu ships in another way: there ci needs a Debian).
 set -euo pipefail
 
-# Compiling: the library has no dependency but PCRE2, the command adds line editing, the server its
-# web page; all three are optional.
-build="g++ cmake ninja-build pkg-config libpcre2-dev libedit-dev esbuild"
+# Compiling: the library uses PCRE2 and what reads pictures and sounds, the command adds line
+# editing, the server its web page; all of it is optional.
+build="g++ cmake ninja-build pkg-config libpcre2-dev libedit-dev esbuild
+    libstb-dev libwebp-dev libspeexdsp-dev libsndfile1-dev"
 test="libgtest-dev python3"
 ci="clang clang-format libclang-rt-14-dev libc6-dev g++-aarch64-linux-gnu qemu-user-static nodejs
     npm git node-typescript chromium python3-jsonschema"
