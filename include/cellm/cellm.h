@@ -305,13 +305,17 @@ typedef struct cellm_engine_options {
   /* Where each session keeps a journal, from which cellm_session_recover goes on after the death of
    * the process; not given: nowhere. The folder must exist. */
   cellm_text journal_folder;
+  /* Older tokens in fewer bits: what their keys and values are kept in (CELLM_KV_Q8 or below, or a
+   * pair), 0: what all are kept in. By position alone, in pieces of 512 tokens: those that lie at
+   * least kv_demote_after (0: 512) behind the newest, in layers that see all tokens. It changes the
+   * logits from there on, the same in every schedule; the receipt says from where to where. */
+  int32_t kv_demote;
+  uint32_t kv_demote_after;
 } cellm_engine_options;
 #define CELLM_ENGINE_OPTIONS_INIT                                                               \
   {                                                                                             \
     sizeof(cellm_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0, 0, 0, 0, 0, 0, \
-        {0, 0}, 0, {                                                                            \
-      0, 0                                                                                      \
-    }                                                                                           \
+        {0, 0}, 0, {0, 0}, 0, 0                                                                 \
   }
 
 /* Binds the model's weights (the first time) and makes an engine for them.
@@ -743,9 +747,10 @@ typedef struct cellm_receipt {
   uint64_t queue_ns;         /* from submit until its evaluation began */
   uint64_t preemptions;      /* times that it gave way to others */
   uint64_t forgotten_tokens; /* by CELLM_OVERFLOW_SHIFT and _SLIDE */
+  uint64_t demoted_tokens;   /* positions 0 to this one were in fewer bits (kv_demote); 0: none */
 } cellm_receipt;
 #define CELLM_RECEIPT_INIT \
-  { sizeof(cellm_receipt), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, CELLM_MEMORY_INIT, 0, 0, 0 }
+  { sizeof(cellm_receipt), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, CELLM_MEMORY_INIT, 0, 0, 0, 0 }
 CELLM_API cellm_status cellm_request_get_receipt(const cellm_request* request,
                                                  cellm_receipt* receipt, cellm_error* error);
 

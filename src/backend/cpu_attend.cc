@@ -77,8 +77,9 @@ struct CpuBackend::Attention {
   const AttendSpec& spec;
   Rows q, out;
   KvLayout k, v;
-  int32_t group;       // query heads of a kv head
-  int32_t block_rows;  // of a task, at most
+  KvLayout demoted_k, demoted_v;  // as wide as k and v
+  int32_t group;                  // query heads of a kv head
+  int32_t block_rows;             // of a task, at most
 
   Scratch& scratch() const { return *backend.scratch_; }
 
@@ -120,22 +121,31 @@ struct CpuBackend::Attention {
 
   int64_t QueriesOf(const Task& task) const { return int64_t{task.rows} * group; }
 
+  const KvSlice& SliceOf(const Task& task) const { return task.sequence->layers[layer].kv; }
+
   // Queries `at`, ... become those of the task, with nothing summed.
   void Begin(const Task& task, int64_t at, int32_t worker) const {
     Scratch& s = scratch();
     const bool coded = KvIsCoded(k.type);
+    const bool demoted = SliceOf(task).demoted_tokens > 0;
     float* const work = s.General(worker);
+    const auto quantise = [&](const KvLayout& layout, const float* x, int8_t* q8) {
+      std::copy_n(x, layout.dim, work);
+      std::fill(work + layout.dim, work + layout.padded, 0.0f);
+      if (KvIsRotated(layout.type)) RotateKvRow(work, layout.padded, false);
+      return QuantiseQuery(work, layout.padded, q8);
+    };
     for (int32_t row = 0; row < task.rows; ++row) {
       for (int32_t h = 0; h < group; ++h, ++at) {
         const int32_t head = task.head * group + h;
+        const float* const x =
+            q.row(task.sequence->row_begin + task.first + row) + int64_t{head} * spec.head_dim;
+        const size_t query = static_cast<size_t>(at);
         if (coded) {
-          const float* const x =
-              q.row(task.sequence->row_begin + task.first + row) + int64_t{head} * spec.head_dim;
-          std::copy_n(x, k.dim, work);
-          std::fill(work + k.dim, work + k.padded, 0.0f);
-          if (KvIsRotated(k.type)) RotateKvRow(work, k.padded, false);
-          s.attend_q_scales[static_cast<size_t>(at)] =
-              QuantiseQuery(work, k.padded, s.attend_q8.data() + at * k.padded);
+          s.attend_q_scales[query] = quantise(k, x, s.attend_q8.data() + at * k.padded);
+        }
+        if (demoted) {
+          s.demoted_q_scales[query] = quantise(demoted_k, x, s.demoted_q8.data() + at * k.padded);
         }
         const bool sink = spec.sinks != nullptr;
         s.attend_maxima[static_cast<size_t>(at)] =
@@ -158,13 +168,15 @@ struct CpuBackend::Attention {
       ends[r - rows.begin] = std::min(KeyEnd(task, r), (segment + 1) * kAttendSegment);
     }
     const int64_t skipped = int64_t{rows.begin} * group;
-    const KvSlice& slice = task.sequence->layers[layer].kv;
+    const KvSlice& slice = SliceOf(task);
+    const bool demoted = segment * kAttendSegment < slice.demoted_tokens;
+    const KvPlaces& places = demoted ? slice.demoted_places : slice.places;
     kernels::AttendArgs args{};
     args.q = q.row(task.sequence->row_begin + task.first + rows.begin) +
              int64_t{task.head} * group * spec.head_dim;
     args.q_row_stride = q.stride;
-    args.q8 = s.attend_q8.data() + (at + skipped) * k.padded;
-    args.q_scales = s.attend_q_scales.data() + at + skipped;
+    args.q8 = (demoted ? s.demoted_q8 : s.attend_q8).data() + (at + skipped) * k.padded;
+    args.q_scales = (demoted ? s.demoted_q_scales : s.attend_q_scales).data() + at + skipped;
     args.out = s.attend_parts.data() + part * v.padded;
     args.out_stride = v.padded;
     args.states = reinterpret_cast<kernels::AttendState*>(s.attend_states.data()) + part;
@@ -179,15 +191,21 @@ struct CpuBackend::Attention {
     args.softcap = spec.softcap;
     args.kv = {slice.pages,
                slice.page_tokens,
-               slice.k_offset,
-               slice.v_offset,
-               slice.k_head_stride,
-               slice.v_head_stride,
-               CodesOf(k, slice.page_tokens),
-               CodesOf(v, slice.page_tokens)};
+               places.k_offset,
+               places.v_offset,
+               places.k_head_stride,
+               places.v_head_stride,
+               CodesOf(demoted ? demoted_k : k, slice.page_tokens),
+               CodesOf(demoted ? demoted_v : v, slice.page_tokens)};
     uint8_t* const levels = s.attend_levels.data() + worker * s.attend_levels_stride;
     args.scratch = levels + (64 - reinterpret_cast<uintptr_t>(levels) % 64) % 64;
     backend.kernels_.attend(&args);
+    // Sums of values that are stored rotated meet sums of others.
+    if (demoted && KvIsRotated(demoted_v.type) && !KvIsRotated(v.type)) {
+      for (int64_t i = 0; i < int64_t{args.rows} * group; ++i) {
+        RotateKvRow(args.out + i * args.out_stride, v.padded, true);
+      }
+    }
   }
 
   // Adds RunSegment()'s parts to the totals.
@@ -307,6 +325,8 @@ void CpuBackend::AttendPages(const StepContext& step, int32_t layer, const Atten
                       out,
                       MakeKvLayout(step.kv_type.k, spec.head_dim),
                       MakeKvLayout(step.kv_type.v, spec.head_dim_v),
+                      MakeKvLayout(step.demoted_type.k, spec.head_dim),
+                      MakeKvLayout(step.demoted_type.v, spec.head_dim_v),
                       spec.heads / spec.kv_heads,
                       kAttendRows};
   int64_t work = 0;

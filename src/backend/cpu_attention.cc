@@ -91,9 +91,9 @@ void CpuBackend::StoreKv(const StepContext& step, int32_t layer, const AttendSpe
       const int32_t row = sequence->row_begin + position - sequence->position_begin;
       const size_t h = static_cast<size_t>(head);
       store(KvRole::kKey, slice, slot, k.row(row) + int64_t{head} * spec.head_dim, floats,
-            page + slice.k_offset + h * slice.k_head_stride);
+            page + slice.places.k_offset + h * slice.places.k_head_stride);
       store(KvRole::kValue, slice, slot, v.row(row) + int64_t{head} * spec.head_dim_v, floats,
-            page + slice.v_offset + h * slice.v_head_stride);
+            page + slice.places.v_offset + h * slice.places.v_head_stride);
     }
   });
 }

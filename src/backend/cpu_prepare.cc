@@ -140,6 +140,8 @@ Status CpuBackend::Reserve(const ScratchNeeds& needs, Allocator& allocator) {
   const int64_t queries = fresh->attend_queries;
   CELLM_RETURN_IF_ERROR(make(&fresh->attend_q8, queries * needs.attend_columns));
   CELLM_RETURN_IF_ERROR(make(&fresh->attend_q_scales, queries));
+  CELLM_RETURN_IF_ERROR(make(&fresh->demoted_q8, queries * needs.demoted_columns));
+  CELLM_RETURN_IF_ERROR(make(&fresh->demoted_q_scales, needs.demoted_columns > 0 ? queries : 0));
   CELLM_RETURN_IF_ERROR(make(&fresh->attend_parts, queries * needs.attend_columns_v));
   CELLM_RETURN_IF_ERROR(make(&fresh->attend_totals, queries * needs.attend_columns_v));
   CELLM_RETURN_IF_ERROR(make(&fresh->attend_states,
@@ -162,11 +164,13 @@ Status CpuBackend::Reserve(const ScratchNeeds& needs, Allocator& allocator) {
 uint64_t CpuBackend::scratch_bytes() const {
   const Scratch& s = *scratch_;
   return s.values.size() + s.codes.size() + s.attend_levels.size() + s.attend_q8.size() +
+         s.demoted_q8.size() +
          4 * (s.scales.size() + s.sums.size() + s.unpack.size() + s.gated.size() +
-              s.attend_q_scales.size() + s.attend_parts.size() + s.attend_totals.size() +
-              s.attend_states.size() + s.attend_maxima.size() + s.attend_denominators.size() +
-              s.key_ranges.size() + s.general.size() + s.code_scales.size() + s.frequencies.size() +
-              s.expert_floats.size() + s.expert_ints.size());
+              s.attend_q_scales.size() + s.demoted_q_scales.size() + s.attend_parts.size() +
+              s.attend_totals.size() + s.attend_states.size() + s.attend_maxima.size() +
+              s.attend_denominators.size() + s.key_ranges.size() + s.general.size() +
+              s.code_scales.size() + s.frequencies.size() + s.expert_floats.size() +
+              s.expert_ints.size());
 }
 
 namespace {

@@ -14,7 +14,7 @@ namespace cellm {
 
 // Keys of one segment of attention, at absolute multiples: each has sums of its own, which are
 // added up from left to right. So several threads can share one sequence, or one, with equal bits.
-inline constexpr int32_t kAttendSegment = 512;
+inline constexpr int32_t kAttendSegment = kKvSegment;
 
 // Query rows of one attention tile, and tokens of one product tile: a block of activations that
 // stays in the second-level cache beside a block of weights.
@@ -52,8 +52,10 @@ struct CpuBackend::Scratch {
   // Of attend_queries queries: those that one thread works on, kAttendRows rows by the heads of a
   // group, times the threads.
   int64_t attend_queries = 0;
-  Array<int8_t> attend_q8;                          // [queries][columns]
-  Array<float> attend_q_scales;                     // [queries]
+  Array<int8_t> attend_q8;       // [queries][columns]
+  Array<float> attend_q_scales;  // [queries]
+  Array<int8_t> demoted_q8;      // the same for demoted keys
+  Array<float> demoted_q_scales;
   Array<float> attend_parts, attend_totals;         // [queries][columns_v]
   Array<float> attend_states;                       // [queries] of AttendState
   Array<float> attend_maxima, attend_denominators;  // [queries]

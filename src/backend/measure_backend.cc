@@ -77,6 +77,7 @@ void MeasureBackend::AttendPages(const StepContext& step, int32_t, const AttendS
   const KvLayout v = MakeKvLayout(step.kv_type.v, spec.head_dim_v);
   Raise(&needs_.attend_heads, spec.heads / spec.kv_heads);
   Raise(&needs_.attend_columns, k.padded);
+  if (!(step.demoted_type == step.kv_type)) Raise(&needs_.demoted_columns, k.padded);
   Raise(&needs_.attend_columns_v, v.padded);
   Raise(&needs_.thread_floats, int64_t{std::max(k.padded, v.padded)});
 }

@@ -24,6 +24,7 @@ struct ScratchNeeds {
   int32_t rotary_half = 0;       // of tables whose frequencies depend on a sequence
   int32_t attend_heads = 0;      // query heads of a kv head
   int32_t attend_columns = 0, attend_columns_v = 0;  // of a head, as stored
+  int32_t demoted_columns = 0;                       // 0: nothing is demoted
   int64_t thread_floats = 0;  // one thread's, of convolutions, recurrences and routers
   int64_t expert_floats = 0;  // of ExpertMlp, all threads together
   int64_t expert_ints = 0;

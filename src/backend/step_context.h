@@ -20,12 +20,24 @@
 
 namespace cellm {
 
+// Attention sums keys up in segments of so many tokens at absolute multiples, from left to right.
+// A segment is stored in one format.
+inline constexpr int32_t kKvSegment = 512;
+
+// Where a layer's keys and values lie in a page.
+struct KvPlaces {
+  size_t k_offset = 0, v_offset = 0;            // bytes from a page's start to head 0
+  size_t k_head_stride = 0, v_head_stride = 0;  // bytes from one kv head to the next
+};
+
 // The pages of one layer of one sequence (layout: kernels::KvPages).
 struct KvSlice {
   uint8_t* const* pages = nullptr;  // [position / page_tokens]; null once out of the window
   int32_t page_tokens = 0;
-  size_t k_offset = 0, v_offset = 0;            // bytes from a page's start to head 0
-  size_t k_head_stride = 0, v_head_stride = 0;  // bytes from one kv head to the next
+  KvPlaces places;
+  // The first so many tokens, whole segments, are in StepContext::demoted_type and lie like this.
+  int32_t demoted_tokens = 0;
+  KvPlaces demoted_places;
 };
 
 // What one layer of one sequence remembers. Parts that the layer does not have are null.
@@ -56,6 +68,7 @@ struct StepContext {
   // multiplied with), [rows, hidden]: in the arena, until the next step.
   Rows* states = nullptr;
   KvTypes kv_type;
+  KvTypes demoted_type;  // kv_type where nothing is demoted
   Arena* arena = nullptr;
 
   std::span<const int32_t> token_ids() const { return {tokens, static_cast<size_t>(rows)}; }

@@ -25,6 +25,7 @@ constexpr uint32_t kDefaultChunkTokens = 512;
 constexpr uint32_t kDefaultLogitRows = 32;
 constexpr uint32_t kDefaultPageTokens = 32;
 constexpr uint32_t kDefaultSessions = 64;
+constexpr uint32_t kDefaultDemoteAfter = 512;
 constexpr uint32_t kMaxSessions = 65536;
 
 static_assert(CELLM_HEAT_NOMINAL == static_cast<int>(ThermalLevel::kNominal));
@@ -69,6 +70,14 @@ Status ReadEngineOptions(const cellm_engine_options* given, cellm_engine_options
   if (!ReadKvTypes(out->kv, &kv)) {
     return InvalidArgument("kv is %d, which is no CELLM_KV_ constant", out->kv);
   }
+  if (!ReadKvTypes(out->kv_demote, &kv)) {
+    return InvalidArgument("kv_demote is %d, which is no CELLM_KV_ constant", out->kv_demote);
+  }
+  if (out->kv_demote == 0 && out->kv_demote_after != 0) {
+    return InvalidArgument("kv_demote_after is %u, but kv_demote is not given",
+                           out->kv_demote_after);
+  }
+  CELLM_RETURN_IF_ERROR(limit("kv_demote_after", out->kv_demote_after, limits::kMaxContext));
   if (out->activations < CELLM_ACTIVATIONS_DEFAULT || out->activations > CELLM_ACTIVATIONS_F32) {
     return InvalidArgument("activations is %d, which is no CELLM_ACTIVATIONS_ constant",
                            out->activations);
@@ -150,7 +159,7 @@ Status CreateWithinBudget(uint64_t memory_bytes, EngineOptions inner, EngineStat
   if (memory_bytes == 0) return OkStatus();
   const uint64_t used = state->memory->allocator->used_bytes();
   const uint64_t left = memory_bytes > used ? memory_bytes - used : 0;
-  const int64_t needed = BytesPerSequence(model->info.layers, inner.kv_type, inner.page_tokens,
+  const int64_t needed = BytesPerSequence(model->info.layers, inner.storage(), inner.page_tokens,
                                           state->engine->context_tokens());
   if (static_cast<uint64_t>(needed) <= left) return OkStatus();
   state->engine.reset();
@@ -227,6 +236,11 @@ Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState
   inner.activations = options.activations == CELLM_ACTIVATIONS_F32 ? ActivationMode::kFloat32
                                                                    : ActivationMode::kInt8;
   (void)ReadKvTypes(options.kv, &inner.kv_type);  // checked
+  if (options.kv_demote != 0) {
+    (void)ReadKvTypes(options.kv_demote, &inner.demoted_type);  // checked
+    inner.demote_after = static_cast<int32_t>(
+        options.kv_demote_after == 0 ? kDefaultDemoteAfter : options.kv_demote_after);
+  }
   const auto or_default = [](uint32_t value, uint32_t otherwise) {
     return static_cast<int32_t>(value == 0 ? otherwise : value);
   };
@@ -270,6 +284,10 @@ Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState
   CELLM_RETURN_IF_ERROR(CreateWithinBudget(options.memory_bytes, inner, state.get()));
   CELLM_RETURN_IF_ERROR(MakeServing(options, state.get()));
   WarnOfUnmeasuredKv(*model, *state->weights->model->file, inner.kv_type);
+  if (options.kv_demote != 0) {
+    model->log.Write(LogLevel::kInfo, "engine",
+                     "keys and values: " + KvStorageName(inner.storage()));
+  }
   for (const int32_t id : info.eos_ids) state->end_ids.Add(id);
   if (model->tokenizer != nullptr && model->tokenizer->eos_id() >= 0) {
     state->end_ids.Add(model->tokenizer->eos_id());

@@ -74,6 +74,8 @@ Status EvaluateLists(EngineState* state, std::span<const cellm_token_list> lists
       const Evaluated& item = sequences.items[i];
       const bool wants = (item.list->flags & CELLM_EVALUATE_NO_LOGITS) == 0;
       size_t count = std::min<size_t>(state->chunk_tokens, item.list->count - item.done);
+      count =
+          std::min(count, static_cast<size_t>(engine.MostTokens(static_cast<int32_t>(item.done))));
       count = std::min(count, most_rows - rows);
       if (wants) count = std::min(count, most_logits - logits);
       if (count == 0) continue;

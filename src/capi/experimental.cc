@@ -106,6 +106,20 @@ cellm_status cellm_sequences_step(cellm_engine* engine, const cellm_step_item* i
                     {items[i].ids, items[i].count},
                     logits != nullptr ? cellm::LogitRows::kLast : cellm::LogitRows::kNone});
   }
+  // A step goes no further than to where older tokens are demoted.
+  for (cellm::StepItem& item : plan) {
+    for (;;) {
+      const auto position = inner.Position(item.sequence);
+      if (!position.ok()) return Report(position.status(), error);
+      const size_t most = static_cast<size_t>(inner.MostTokens(*position));
+      if (item.tokens.size() <= most) break;
+      const cellm::StepItem part = {item.sequence, item.tokens.first(most),
+                                    cellm::LogitRows::kNone};
+      const auto stepped = inner.Step({&part, 1});
+      if (!stepped.ok()) return Report(stepped.status(), error);
+      item.tokens = item.tokens.subspan(most);
+    }
+  }
   const auto output = inner.Step(plan);
   if (!output.ok()) return Report(output.status(), error);
   for (size_t i = 0; logits != nullptr && i < count; ++i) {

@@ -362,6 +362,8 @@ void NoteProgress(const Serving::Lock& lock, RequestState* request) {
   const RequestProgress& progress = request->session->engine->serving->progress(lock, request->id);
   request->reused_tokens = static_cast<size_t>(progress.reused);
   request->preemptions = static_cast<uint64_t>(progress.preemptions);
+  request->demoted_tokens =
+      static_cast<size_t>(request->session->engine->engine->DemotedTokens(progress.evaluated));
   if (request->forgotten_tokens > 0) return;  // the receipt is about the prompt that was given
   request->prompt_begin_ns = progress.prompt_begin_ns;
   request->prompt_end_ns = progress.prompt_end_ns;
@@ -652,6 +654,7 @@ void FillReceipt(const RequestState& request, cellm_receipt* receipt) {
       request.prompt_tokens - std::min(request.reused_tokens, request.prompt_tokens);
   receipt->preemptions = request.preemptions;
   receipt->forgotten_tokens = request.forgotten_tokens;
+  receipt->demoted_tokens = request.demoted_tokens;
   if (request.prompt_begin_ns > 0) {
     receipt->queue_ns = static_cast<uint64_t>(request.prompt_begin_ns - request.submit_ns);
   }

@@ -104,6 +104,7 @@ struct RequestState {
   size_t prompt_tokens = 0;
   size_t reused_tokens = 0;
   size_t forgotten_tokens = 0;
+  size_t demoted_tokens = 0;
   uint64_t preemptions = 0;
   int32_t progress_shown = 0;
   int64_t submit_ns = 0, prompt_begin_ns = 0, prompt_end_ns = 0, first_ns = 0, last_ns = 0;

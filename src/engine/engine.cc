@@ -48,7 +48,7 @@ int32_t ContextThatFits(const ModelInfo& info, const EngineOptions& options, int
   while (low < high) {
     const int32_t middle = low + (high - low + 1) / 2;
     const int64_t bytes =
-        MostBytesPerSequence(info.layers, options.kv_type, options.page_tokens, middle);
+        MostBytesPerSequence(info.layers, options.storage(), options.page_tokens, middle);
     if (static_cast<uint64_t>(bytes) <= options.cache_bytes) {
       low = middle;
     } else {
@@ -162,7 +162,7 @@ Result<std::unique_ptr<Engine>> Engine::Finish(std::unique_ptr<Impl> impl_in,
   const int32_t fits = ContextThatFits(info, options, wanted);
   if (fits < 1 || (options.context_tokens > 0 && fits < wanted)) {
     const int64_t needed =
-        MostBytesPerSequence(info.layers, options.kv_type, options.page_tokens, wanted);
+        MostBytesPerSequence(info.layers, options.storage(), options.page_tokens, wanted);
     return OutOfMemory("context: %d tokens need %lld bytes of cache, %llu are allowed", wanted,
                        static_cast<long long>(needed),
                        static_cast<unsigned long long>(options.cache_bytes));
@@ -174,7 +174,8 @@ Result<std::unique_ptr<Engine>> Engine::Finish(std::unique_ptr<Impl> impl_in,
                 info.max_context, impl.pool->threads(), std::string(impl.kernels.tier).c_str()));
 
   CacheOptions cache;
-  cache.kv_type = options.kv_type;
+  cache.kv_type = options.storage();
+  cache.pool = impl.pool.get();
   cache.page_tokens = options.page_tokens;
   cache.context_tokens = fits;
   cache.max_sequences = options.max_sequences;
@@ -207,6 +208,7 @@ Result<std::unique_ptr<Engine>> Engine::Finish(std::unique_ptr<Impl> impl_in,
   step.logit_rows = impl.logit_rows.span();
   step.logits = {nullptr, logit_rows, info.vocab_size, info.vocab_size};
   step.kv_type = options.kv_type;
+  step.demoted_type = options.storage().demoted;
   step.arena = &measured;
   engine->model_->family->forward(engine->model_->weights.get(), measure, step);
 
@@ -241,6 +243,7 @@ TokenWork Engine::MeasureToken() const {
   step.logit_rows = logit_rows;
   step.logits = {nullptr, 1, info().vocab_size, info().vocab_size};
   step.kv_type = options_.kv_type;
+  step.demoted_type = options_.storage().demoted;
   step.arena = &measured;
   model_->family->forward(model_->weights.get(), measure, step);
   return measure.WorkOf(step.rows);
@@ -263,6 +266,14 @@ void Engine::CollectInputs(uint64_t max_bytes) {
 
 const InputStatistics* Engine::inputs() const { return impl_->inputs.get(); }
 
+int32_t Engine::MostTokens(int32_t position) const { return impl_->cache->MostTokens(position); }
+int32_t Engine::DemotedTokens(int32_t tokens) const {
+  for (const LayerStateSpec& layer : info().layers) {
+    if (!layer.stores_kv() || layer.window > 0) continue;
+    return static_cast<int32_t>(options_.storage().DemotedTokens(tokens));
+  }
+  return 0;
+}
 const CacheStats& Engine::cache_stats() const { return impl_->cache->stats(); }
 void Engine::CheckInvariants() const { impl_->cache->CheckInvariants(); }
 
@@ -369,6 +380,12 @@ Status Engine::Impl::CheckItems(std::span<const StepItem> items, const Engine& e
                           static_cast<long long>(needed), slot->planned_total_tokens);
       break;
     }
+    const int32_t most = engine.MostTokens(static_cast<int32_t>(held));
+    if (static_cast<int64_t>(item.tokens.size()) > most) {
+      status = OutOfRange("step: %zu tokens at %lld; older ones are demoted after %d",
+                          item.tokens.size(), static_cast<long long>(held), most);
+      break;
+    }
     for (const int32_t token : item.tokens) {
       if (token >= 0 && token < vocab) continue;
       status = InvalidArgument("step: token id %d is not in [0, %d)", token, vocab);
@@ -442,6 +459,7 @@ Result<StepOutput> Engine::Step(std::span<const StepItem> items) {
   step.logits = {impl.logits.data(), static_cast<int32_t>(logit_count), info().vocab_size,
                  info().vocab_size};
   step.kv_type = options_.kv_type;
+  step.demoted_type = options_.storage().demoted;
   step.arena = &impl.arena;
   Rows states;
   for (const StepItem& item : items) {

@@ -36,6 +36,10 @@ struct EngineOptions {
   std::string kernels;  // tier name; empty: the best that runs here
   ActivationMode activations = ActivationMode::kInt8;
   KvTypes kv_type;
+  // Of tokens that are so far back (kv/layer_state.h): their format. < 0: nothing is demoted.
+  KvTypes demoted_type;
+  int32_t demote_after = -1;
+  KvStorage storage() const { return {kv_type, demoted_type, demote_after}; }
   int32_t page_tokens = 32;    // a multiple of 16
   int32_t context_tokens = 0;  // of one sequence; 0: the model's limit
   int32_t chunk_rows = 512;    // most rows of a step
@@ -125,10 +129,17 @@ class Engine {
   // Of cache().SequenceOwnBytes() and the like. Requires a sequence that exists.
   int32_t CacheSlot(SequenceId id) const;
 
+  // How many tokens a step may add to a sequence of `position` tokens: what is demoted at that
+  // position is for all of them.
+  int32_t MostTokens(int32_t position) const;
+  // Of a sequence of so many tokens, how many are in fewer bits.
+  int32_t DemotedTokens(int32_t tokens) const;
+
   // Advances the sequences of the plan, each at most once. On failure nothing has changed.
   //   InvalidArgument  empty item, token id outside the vocabulary, a sequence named twice
   //   NotFound         stale sequence
-  //   OutOfRange       past the context (message: needed and available), too many rows or logits
+  //   OutOfRange       past the context (message: needed and available), too many rows or logits,
+  //                    more than MostTokens()
   //   OutOfMemory      pages cannot be had (message: needed and available)
   Result<StepOutput> Step(std::span<const StepItem> items);
 

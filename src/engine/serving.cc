@@ -85,8 +85,8 @@ uint64_t Serving::SequenceBytes(const void* user, int32_t position, int32_t chun
   const std::span<const LayerStateSpec> layers = engine.info().layers;
   return static_cast<uint64_t>(
       chunk == 0
-          ? BytesPerSequence(layers, options.kv_type, options.page_tokens, position)
-          : PeakBytesPerSequence(layers, options.kv_type, options.page_tokens, position, chunk));
+          ? BytesPerSequence(layers, options.storage(), options.page_tokens, position)
+          : PeakBytesPerSequence(layers, options.storage(), options.page_tokens, position, chunk));
 }
 
 // What pages and states could take in all: the budget less what everything else holds.
@@ -143,7 +143,7 @@ Result<uint64_t> Serving::Submit(const Lock&, RequestSpec spec) {
                       spec.planned_tokens, engine_.context_tokens());
   }
   request->final_bytes = static_cast<uint64_t>(
-      MostBytesPerSequence(engine_.info().layers, engine_.options().kv_type,
+      MostBytesPerSequence(engine_.info().layers, engine_.options().storage(),
                            engine_.options().page_tokens, spec.planned_tokens));
   const uint64_t limit = others_lead() ? noted_limit_ : CacheLimit();
   if (request->final_bytes > limit) {
@@ -520,8 +520,8 @@ void Serving::GatherItems(const StepPlan& plan, int64_t now_ns) {
     Request* const request = viewed_[item.view];
     if (request->ended() || request->residency != Residency::kResident || request->paused) continue;
     const int32_t count = CutAtCheckpoint(
-        *request,
-        std::min({item.tokens, request->size() - request->position, options_.chunk_tokens}));
+        *request, std::min({item.tokens, request->size() - request->position, options_.chunk_tokens,
+                            engine_.MostTokens(request->position)}));
     const bool last = request->position + count == request->size();
     request->virtual_ns = item.virtual_ns;
     request->run_ns_since_restore += item.run_ns;

@@ -22,6 +22,7 @@
 //   interactive
 //   2. pasts that nobody uses are dropped        ones of later deadline (paused, swapped, dropped)
 //      or written to the swap file            5. new requests that can never fit are refused
+//      (cold pages are demoted by position, before there is a need: KvStorage)
 //   3. swapping, where it is cheaper than computing
 
 #include <condition_variable>

@@ -59,7 +59,7 @@ std::string Numerics(const Engine& engine, int32_t planned_tokens) {
   return StrFormat(
       "keys and values %s in pages of %d tokens, activations %s, kernels of order 1, "
       "length class %lld",
-      KvTypesName(options.kv_type).c_str(), options.page_tokens,
+      KvStorageName(options.storage()).c_str(), options.page_tokens,
       options.activations == ActivationMode::kInt8 ? "i8" : "f32",
       static_cast<long long>(engine.LengthClass(planned_tokens)));
 }

@@ -8,8 +8,10 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "backend/step_context.h"
+#include "base/status.h"
 
 namespace cellm {
 
@@ -30,6 +32,34 @@ struct LayerStateSpec {
   bool stores_kv() const { return kv_heads > 0 && kv_from < 0; }
 };
 
+// In what formats a sequence is kept. Keys and values of layers that see all tokens may be demoted:
+// of a sequence of t tokens the segments (kKvSegment) that end at least `demote_after` tokens
+// before t are kept in `demoted`. A matter of positions alone, so that nobody's schedule can be
+// seen in it.
+struct KvStorage {
+  KvTypes types;
+  KvTypes demoted;
+  int32_t demote_after = -1;  // < 0: nothing is demoted
+
+  KvStorage() = default;
+  KvStorage(KvType both) : types(both), demoted(both) {}
+  KvStorage(KvTypes both) : types(both), demoted(both) {}
+  KvStorage(KvTypes newer, KvTypes older, int32_t after)
+      : types(newer), demoted(after < 0 ? newer : older), demote_after(after) {}
+  bool demotes() const { return demote_after >= 0; }
+  // Of the first of `tokens` tokens.
+  int64_t DemotedTokens(int64_t tokens) const {
+    if (!demotes() || tokens < demote_after) return 0;
+    return (tokens - demote_after) / kKvSegment * kKvSegment;
+  }
+};
+// "f16", or "f16, the older than 512 tokens q4".
+std::string KvStorageName(const KvStorage& storage);
+// InvalidArgument: formats that are none for older tokens. Unsupported: pages or heads that do not
+// allow it.
+Status CheckDemotion(std::span<const LayerStateSpec> layers, const KvStorage& storage,
+                     int32_t page_tokens);
+
 // The first of `tokens` stored tokens that a later query can still see.
 int64_t FirstLiveToken(int32_t window, int64_t tokens);
 
@@ -39,17 +69,18 @@ int64_t KvBytesPerToken(const LayerStateSpec& spec, KvTypes types);
 // Bytes that a sequence of `tokens` tokens holds between steps:
 //   sum over layers that store K/V of pages(layer) * page_tokens * KvBytesPerToken
 //   + 4 * (recurrent_floats + conv_floats)
+// (less for pages that are demoted: KvBytesPerToken of the formats that they are in)
 // where pages = ceil(tokens / page_tokens) for full layers, and for a window w the pages that
 // overlap [max(0, tokens - w + 1), tokens). Page tables are not counted (docs/memory.md).
-int64_t BytesPerSequence(std::span<const LayerStateSpec> layers, KvTypes types, int32_t page_tokens,
-                         int64_t tokens);
+int64_t BytesPerSequence(std::span<const LayerStateSpec> layers, const KvStorage& storage,
+                         int32_t page_tokens, int64_t tokens);
 // The most that a sequence holds at any time while it grows token by token to `tokens`. Never less
 // for a longer one, unlike the two others: how many pages overlap a window depends on where it
 // ends.
-int64_t MostBytesPerSequence(std::span<const LayerStateSpec> layers, KvTypes types,
+int64_t MostBytesPerSequence(std::span<const LayerStateSpec> layers, const KvStorage& storage,
                              int32_t page_tokens, int64_t tokens);
 // The most that a sequence holds during a step that takes it from `tokens` to `tokens + chunk`.
-int64_t PeakBytesPerSequence(std::span<const LayerStateSpec> layers, KvTypes types,
+int64_t PeakBytesPerSequence(std::span<const LayerStateSpec> layers, const KvStorage& storage,
                              int32_t page_tokens, int64_t tokens, int64_t chunk);
 
 }  // namespace cellm

@@ -13,6 +13,10 @@
 // Pages are taken from the allocator in slabs as sequences grow, counted by reference, and copied
 // before a write when shared. Windowed groups give a page back when no later query can see it.
 //
+// With KvStorage::demotes() a group of full layers has further pages for tokens in fewer bits. They
+// are taken by Grow() and filled by Commit(), when the segment has become old enough: the sequence
+// lets go of the pages that it had, which stay what they are for whoever else holds them.
+//
 // A snapshot is a past that no sequence is working on: a table of shared pages and a copy of the
 // states. Sequences start from it at no cost but that copy; its contents can be written to a file
 // and read back.
@@ -30,15 +34,17 @@
 #include "base/allocator.h"
 #include "base/status.h"
 #include "kv/layer_state.h"
+#include "platform/thread_pool.h"
 
 namespace cellm {
 
 struct CacheOptions {
-  KvTypes kv_type;
+  KvStorage kv_type;
   int32_t page_tokens = 32;    // a multiple of 16
   int32_t context_tokens = 0;  // longest sequence: sizes page tables
   int32_t max_sequences = 0;
   uint64_t max_bytes = 0;  // pages and states together; 0: no limit but the allocator's
+  platform::ThreadPool* pool = nullptr;  // demotes pages; null: the caller does
 };
 
 struct CacheStats {
@@ -64,8 +70,11 @@ class SequenceCache {
 
   // Tokens stored.
   int32_t tokens(int32_t slot) const;
+  // How many tokens the sequence may be given in one step: to where older ones are demoted.
+  int32_t MostTokens(int32_t position) const;
   // Makes sure that tokens [tokens(slot), tokens(slot) + count) can be written: takes pages and
-  // copies shared ones. OutOfMemory says needed and available and changes nothing that is visible.
+  // copies shared ones. count: at most MostTokens(tokens(slot)). OutOfMemory says needed and
+  // available and changes nothing that is visible.
   Status Grow(int32_t slot, int32_t count);
   // After the step: the tokens are there. Gives back what left the windows.
   void Commit(int32_t slot, int32_t count);
@@ -94,7 +103,7 @@ class SequenceCache {
   uint64_t SnapshotOnlyBytes() const;
   // Whether a sequence can start at `position` of a snapshot of `tokens` tokens: everywhere in
   // [0, tokens] for models without states and windows, else at its end only (a little before it,
-  // while windows still reach).
+  // while windows still reach, and as long as no fewer tokens are demoted there).
   bool CanCut(int32_t tokens, int32_t position) const;
   // The empty sequence `slot` gets the first `position` tokens. Requires CanCut().
   void StartFrom(int32_t slot, int32_t snapshot, int32_t position);

@@ -97,7 +97,7 @@ TEST(LayerState, PagesOfEveryFormatTakeWhatTheFormulaSays) {
         EXPECT_EQ(cache->stats().page_bytes_used + cache->stats().state_bytes,
                   static_cast<uint64_t>(
                       BytesPerSequence(layers, options.kv_type, 16, cache->tokens(*slot))))
-            << KvTypesName(options.kv_type);
+            << KvStorageName(options.kv_type);
       }
       cache->CheckInvariants();
     }
@@ -127,7 +127,7 @@ void RandomOperations(uint64_t seed, bool with_state) {
     const auto cell = [&](int32_t slot, int32_t layer, int32_t position) {
       const KvSlice& kv = cache->layers(slot)[layer].kv;
       uint8_t* const page = kv.pages[position / kv.page_tokens];
-      return page == nullptr ? nullptr : page + kv.k_offset + position % kv.page_tokens;
+      return page == nullptr ? nullptr : page + kv.places.k_offset + position % kv.page_tokens;
     };
     for (int step = 0; step < 400; ++step) {
       const uint64_t action = rng.NextBelow(14);

@@ -2,6 +2,7 @@
 #include "cellm/commands.h"
 
 #include "cellm/bench/bench_flags.h"
+#include "cellm/common.h"
 #include "tensor/kv_type.h"
 
 namespace cellm::tools {
@@ -12,6 +13,11 @@ using enum FlagKind;
 Status CheckKv(const std::string& value) {
   const Result<KvTypes> types = ParseKvTypes(value);
   return types.ok() ? OkStatus() : types.status();
+}
+
+Status CheckKvDemote(const std::string& value) {
+  cellm_engine_options options = CELLM_ENGINE_OPTIONS_INIT;
+  return ReadKvDemote(value, &options);
 }
 
 constexpr Flag kModelFlags[] = {
@@ -72,6 +78,14 @@ constexpr Flag kEngineFlags[] = {
      .default_text = "f16",
      .aliases = "kv-encoding",
      .check = &CheckKv},
+    {.name = "kv-demote",
+     .kind = kText,
+     .value_name = "FORMAT[@N]",
+     .help =
+         "Keep keys and values of tokens that are N or more behind the newest in fewer bits, in "
+         "pieces of 512 tokens: 'q4', 'q8@1024'. N is 512 unless given.",
+     .default_text = "never",
+     .check = &CheckKvDemote},
     {.name = "activations",
      .kind = kChoice,
      .value_name = "i8|f32",

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/limits.h"
 #include "json/json.h"
 #include "platform/file.h"
 #include "tensor/kv_type.h"
@@ -320,6 +321,19 @@ Result<int32_t> ReadKv(const std::string& text) {
   return CELLM_KV_PAIR(constant(types->k), constant(types->v));
 }
 
+Status ReadKvDemote(const std::string& text, cellm_engine_options* options) {
+  const size_t at = text.find('@');
+  CELLM_ASSIGN_OR_RETURN(options->kv_demote, ReadKv(text.substr(0, at)));
+  if (at == std::string::npos) return OkStatus();
+  int64_t after = 0;
+  if (!ParseInteger(text.substr(at + 1), &after) || after < 1 || after > limits::kMaxContext) {
+    return InvalidArgument("'%s': what follows '@' must be a number of tokens, 1 to %d",
+                           text.c_str(), limits::kMaxContext);
+  }
+  options->kv_demote_after = static_cast<uint32_t>(after);
+  return OkStatus();
+}
+
 Result<EngineHandle> OpenEngine(const Arguments& arguments, cellm_model* model,
                                 void (*adjust)(cellm_engine_options*, const Arguments&)) {
   return OpenEngineWith(arguments, model, [&](cellm_engine_options* options) {
@@ -370,6 +384,9 @@ Result<EngineHandle> OpenEngineWith(const Arguments& arguments, cellm_model* mod
   }
   if (arguments.Has("kv")) {
     CELLM_ASSIGN_OR_RETURN(options.kv, ReadKv(arguments.Text("kv")));
+  }
+  if (arguments.Has("kv-demote")) {
+    CELLM_RETURN_IF_ERROR(ReadKvDemote(arguments.Text("kv-demote"), &options));
   }
   if (arguments.Has("activations")) {
     options.activations =
@@ -569,6 +586,9 @@ std::string ReceiptLine(const cellm_receipt& receipt) {
   if (receipt.generated_tokens > 1) {
     line += StrFormat("; %.1f tokens/s", receipt.decode_tokens_per_second);
   }
+  if (receipt.demoted_tokens > 0) {
+    line += StrFormat("; positions 0 to %" PRIu64 " in fewer bits", receipt.demoted_tokens - 1);
+  }
   if (receipt.forgotten_tokens > 0) {
     line += StrFormat("; %" PRIu64 " tokens forgotten", receipt.forgotten_tokens);
   }
@@ -591,6 +611,7 @@ std::string ReceiptJson(const cellm_receipt& receipt) {
       .Add("reused_tokens", receipt.reused_tokens)
       .Add("generated_tokens", receipt.generated_tokens)
       .Add("seed", receipt.seed)
+      .Add("demoted_tokens", receipt.demoted_tokens)
       .Add("prompt_ms", static_cast<double>(receipt.prompt_ns) / 1e6)
       .Add("first_token_ms", static_cast<double>(receipt.first_token_ns) / 1e6)
       .Add("decode_ms", static_cast<double>(receipt.decode_ns) / 1e6)

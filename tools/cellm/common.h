@@ -96,6 +96,8 @@ std::string BundledModelPath();
 
 // The constant of the C API for a name of --kv.
 Result<int32_t> ReadKv(const std::string& text);
+// The value of --kv-demote, FORMAT[@TOKENS].
+Status ReadKvDemote(const std::string& text, cellm_engine_options* options);
 
 struct LoadedModel {
   ModelHandle model;

@@ -43,17 +43,23 @@ std::string ReferenceKv(const Arguments& arguments) {
   return arguments.Text("against-kv", arguments.Switch("store") ? "f16" : "");
 }
 
-// The same in the place of --kv; the flag's value was checked.
+// The same in the place of --kv and --kv-demote; the flag's value was checked.
 void UseReferenceKv(cellm_engine_options* options, const Arguments& arguments) {
   const std::string name = ReferenceKv(arguments);
   if (name.empty()) return;
   const Result<int32_t> kv = ReadKv(name);
-  if (kv.ok()) options->kv = *kv;
+  if (!kv.ok()) return;
+  options->kv = *kv;
+  options->kv_demote = 0;
+  options->kv_demote_after = 0;
 }
 
 // What --store needs, before anything is measured.
 Status CheckStore(const Arguments& arguments, const std::string& path) {
   if (!arguments.Has("kv")) return InvalidArgument("--store needs --kv FORMAT");
+  if (arguments.Has("kv-demote")) {
+    return InvalidArgument("--store and --kv-demote exclude each other: it is about one format");
+  }
   if (arguments.Has("against")) {
     return InvalidArgument("--store and --against exclude each other: it is about one model");
   }
