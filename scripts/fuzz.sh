@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # Runs every fuzz target for its share of a time.
 #
-# Usage: scripts/fuzz.sh SECONDS [TARGET...]      e.g. scripts/fuzz.sh 60; scripts/fuzz.sh 600 gguf
+# Usage: scripts/fuzz.sh [--preset NAME] SECONDS [TARGET...]     scripts/fuzz.sh 600 gguf
+#   --preset  fuzz (default), or asan-ubsan: the build that the tests use, without a second one
 # New inputs go to build/fuzz/corpus/<target>/ (kept between runs); those worth keeping are merged
 # into fuzz/corpus/<target>/ by hand with `build/fuzz/fuzz/<target>_fuzz -merge=1`. A find is left
 # in build/fuzz/finds/ and fails the run: minimise it (-minimize_crash=1), commit it to the corpus,
 # mend the cause.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+preset=fuzz
+if [ "${1:-}" = --preset ]; then preset=$2; shift 2; fi
+[ $# -ge 1 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 seconds=$1
 shift
 [ -n "${CELLM_NO_SETUP:-}" ] || scripts/setup.sh ci
@@ -17,9 +20,7 @@ launcher=()
 if command -v ccache >/dev/null; then
     launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 fi
-cmake --preset fuzz "${launcher[@]}" >&2
-cmake --build --preset fuzz >&2
-
+cmake --preset "$preset" "${launcher[@]}" >&2
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
     for source in fuzz/*_fuzz.cc; do
@@ -27,6 +28,7 @@ if [ ${#targets[@]} -eq 0 ]; then
         targets+=("${name%_fuzz.cc}")
     done
 fi
+cmake --build --preset "$preset" --target "${targets[@]/%/_fuzz}" >&2
 workers=$(nproc)
 [ "$workers" -le ${#targets[@]} ] || workers=${#targets[@]}
 share=$(( seconds * workers / ${#targets[@]} ))
@@ -38,7 +40,7 @@ fuzz_one() {
     local name=$1 share=$2 dictionary=()
     mkdir -p "build/fuzz/corpus/$name" build/fuzz/logs
     [ ! -f "fuzz/$name.dict" ] || dictionary=(-dict="fuzz/$name.dict")
-    if "build/fuzz/fuzz/${name}_fuzz" "build/fuzz/corpus/$name" "fuzz/corpus/$name" \
+    if "build/$preset/fuzz/${name}_fuzz" "build/fuzz/corpus/$name" "fuzz/corpus/$name" \
         -max_total_time="$share" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="build/fuzz/finds/$name-" "${dictionary[@]}" \
         >"build/fuzz/logs/$name.log" 2>&1; then
@@ -50,6 +52,7 @@ fuzz_one() {
     fi
 }
 export -f fuzz_one
+export preset
 report=$(printf '%s\n' "${targets[@]}" |
     xargs -P "$workers" -I{} bash -c 'fuzz_one "$1" "$2"' _ {} "$share")
 echo "$report"

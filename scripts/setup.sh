@@ -17,7 +17,7 @@ set -euo pipefail
 build="g++ cmake ninja-build pkg-config libpcre2-dev libedit-dev esbuild
     libstb-dev libwebp-dev libspeexdsp-dev libsndfile1-dev"
 test="libgtest-dev python3"
-ci="clang clang-format libclang-rt-14-dev libc6-dev g++-aarch64-linux-gnu qemu-user-static nodejs
+ci="clang clang-format lld libclang-rt-14-dev libc6-dev g++-aarch64-linux-gnu qemu-user-static nodejs
     npm git node-typescript chromium python3-jsonschema"
 image="debootstrap buildah ca-certificates git"
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/limits.h"
+
 namespace cellm::sample {
 namespace {
 
@@ -49,9 +51,10 @@ Status ValidateSampling(const SamplingOptions& options, int32_t vocabulary) {
   if (options.top_k < 0) {
     return InvalidArgument("top_k is %d; it must be 0 (all tokens) or more", options.top_k);
   }
-  if (options.penalty_window < -1) {
-    return InvalidArgument("penalty_window is %d; it must be -1 (everything), 0 (off) or more",
-                           options.penalty_window);
+  // The window takes memory before there are tokens in it, and no conversation is longer than this.
+  if (options.penalty_window < -1 || options.penalty_window > limits::kMaxContext) {
+    return InvalidArgument("penalty_window is %d; it must be -1 (everything), 0 (off) or 1 to %d",
+                           options.penalty_window, limits::kMaxContext);
   }
   for (const LogitBias& entry : options.logit_bias) {
     if (entry.id < 0 || entry.id >= vocabulary) {

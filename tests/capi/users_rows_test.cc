@@ -408,7 +408,7 @@ uint64_t AnonymousAndSwapped() {
 // it is swapped out. users.md row 76: nor does it grow with the tokens of a reply.
 TEST_F(Nano, MemoryGrowsNeitherWithRequestsNorWithTokens) {
   if (AnonymousAndSwapped() == 0) GTEST_SKIP() << "SKIPPED: no /proc/self/status on this system";
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(CELLM_ASAN) || defined(CELLM_TSAN)
   GTEST_SKIP() << "SKIPPED: sanitizers keep what is freed";
 #endif
   How how;

@@ -10,15 +10,9 @@
 
 #include "json/json.h"
 
-// gcc defines the first two, clang answers __has_feature.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(CELLM_ASAN) || defined(CELLM_TSAN)
 #define CELLM_TEST_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define CELLM_TEST_SANITIZED 1
-#endif
-#endif
-#ifndef CELLM_TEST_SANITIZED
+#else
 #define CELLM_TEST_SANITIZED 0
 #endif
 

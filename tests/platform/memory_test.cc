@@ -70,7 +70,7 @@ TEST(HugePages, FreedBlocksReturn) {
   }
   EXPECT_GE(AnonymousBytes(), before + 19 * kBytes);
   for (void* const piece : pieces) memory.Free(piece, kBytes, MemoryClass::kWeights);
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef CELLM_ASAN
   constexpr size_t kShadow = 20 * kBytes / 8;  // the sanitizer's own, which it keeps
 #else
   constexpr size_t kShadow = 0;

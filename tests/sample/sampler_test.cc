@@ -419,6 +419,7 @@ TEST(Sampler, RefusesOptionsByName) {
       {"frequency_penalty", [](SamplingOptions& o) { o.frequency_penalty = kInf; }},
       {"presence_penalty", [](SamplingOptions& o) { o.presence_penalty = kNan; }},
       {"penalty_window", [](SamplingOptions& o) { o.penalty_window = -2; }},
+      {"penalty_window", [](SamplingOptions& o) { o.penalty_window = INT32_MAX; }},
       {"logit_bias",
        [](SamplingOptions& o) {
          o.logit_bias = {{100, 1}};

@@ -5,14 +5,7 @@
 
 #include <cstdlib>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define CELLM_TEST_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define CELLM_TEST_ASAN 1
-#endif
-#endif
-#ifdef CELLM_TEST_ASAN
+#ifdef CELLM_ASAN
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -102,7 +95,7 @@ platform::FileMapping MapBytes(std::string_view bytes, const std::string& path,
   ::close(file);
   if (memory == MAP_FAILED) std::abort();
   const uint8_t* data = static_cast<const uint8_t*>(memory);
-#ifdef CELLM_TEST_ASAN
+#ifdef CELLM_ASAN
   const size_t pages = (bytes.size() + 4095) / 4096 * 4096;
   if (poison_tail) {
     // What an earlier mapping of these pages left is lifted first.
