@@ -184,7 +184,8 @@ def main():
         print(f"### In turns with llama.cpp\n\n{peer}")
     for path in sorted(glob.glob(os.path.join(options.folder, "*.txt"))):
         name = os.path.basename(path)
-        if name in ("machine.txt", "start-process.txt", "tokenizer.txt", "cgroup.txt"):
+        if name in ("machine.txt", "start-process.txt", "serve.txt", "serve-peer.txt", "server.txt",
+                    "tokenizer.txt", "cgroup.txt"):
             with open(path, encoding="utf-8") as file:
                 print(f"### {name}\n\n```\n{file.read().rstrip()}\n```\n")
 

@@ -82,6 +82,8 @@ if has serve; then
   bench serve --serve --synthetic smollm2-135m --format i4 --threads 1 --repeats 5
   bench/compare_serving.py smollm2-135m:q8_0 smollm2-135m:q4_0 --cellm "$cellm" \
     --cache-dir "$cache" --json "$out/serve-peer.json" >"$out/serve-peer.txt" || [ $? -eq 77 ]
+  bench/compare_server.py smollm2-135m:q8_0 --rounds 2 --requests 3 --cellm "$cellm" \
+    --cache-dir "$cache" --json "$out/server.json" >"$out/server.txt" || [ $? -eq 77 ]
 fi
 if has tokenizer; then
   step 'encoding beside the reference library'
