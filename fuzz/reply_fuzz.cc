@@ -1,7 +1,8 @@
 // What a model wrote, as the server takes it apart into reasoning, content and tool calls.
 //
 // The first byte says which options are on and how the text is cut. Whatever comes, the pieces are
-// the same as of the whole text, and arguments are JSON objects.
+// the same as of the whole text, calls that are shown before they are whole included, and arguments
+// are JSON objects.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -21,28 +22,47 @@ void Check(bool good) {
   if (!good) std::abort();
 }
 
+// What is shown, in order: a kind that goes on is not named again, since cuts differ and the text
+// does not. Whole calls have arguments that are JSON objects; a call that is open ends.
 std::string Parse(const ReplyFormat& format, std::string_view text, size_t step) {
   ReplyParser parser(format);
-  std::string out;
-  const auto take = [&](const std::vector<ReplyPiece>& pieces) {
-    for (const ReplyPiece& piece : pieces) {
-      // A kind that goes on is not named again: cuts differ, the text does not.
-      const std::string kind(1, static_cast<char>(1 + static_cast<int>(piece.kind)));
-      const bool call = piece.kind == ReplyPiece::Kind::kToolCall;
-      const size_t last = out.find_last_of("\x01\x02\x03");
-      if (call || last == std::string::npos || out[last] != kind[0]) out += kind;
-      if (call) {
-        const auto arguments = cellm::json::Document::Parse(piece.text, "arguments");
-        Check(arguments.ok() && (*arguments)->root().is_object());
-        out += piece.tool_name + " ";
-      }
-      for (const char c : piece.text) out += c >= 1 && c <= 3 ? ' ' : c;
-    }
-  };
   std::vector<ReplyPiece> pieces;
   for (size_t at = 0; at < text.size(); at += step) parser.Feed(text.substr(at, step), &pieces);
   parser.Finish(&pieces);
-  take(pieces);
+  std::string out;
+  std::string last;
+  std::vector<std::string> arguments;
+  size_t open = 0;
+  for (const ReplyPiece& piece : pieces) {
+    const std::string head = std::string(1, static_cast<char>(1 + static_cast<int>(piece.kind))) +
+                             std::to_string(piece.call) + ":";
+    if (head != last) out += head;
+    last = head;
+    out += piece.tool_name + piece.text;
+    switch (piece.kind) {
+      case ReplyPiece::Kind::kCallBegin:
+        Check(piece.call == arguments.size());
+        arguments.emplace_back();
+        ++open;
+        break;
+      case ReplyPiece::Kind::kCallArguments:
+        arguments[piece.call] += piece.text;
+        break;
+      case ReplyPiece::Kind::kCallEnd: {
+        const auto parsed = cellm::json::Document::Parse(arguments[piece.call], "arguments");
+        Check(parsed.ok() && (*parsed)->root().is_object());
+        --open;
+        break;
+      }
+      case ReplyPiece::Kind::kCallBroken:
+        --open;
+        break;
+      case ReplyPiece::Kind::kContent:
+      case ReplyPiece::Kind::kReasoning:
+        break;
+    }
+  }
+  Check(open == 0);
   return out;
 }
 

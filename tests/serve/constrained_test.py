@@ -15,6 +15,19 @@ TOOL = {"type": "function", "function": {"name": "get_weather", "description": "
                                          "parameters": SCHEMA}}
 
 
+def collect_calls(case, chunks):
+    """The calls of a stream as (name, arguments), put together as clients do it."""
+    calls = []
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            for delta in choice["delta"].get("tool_calls", []):
+                if "id" in delta:
+                    case.assertEqual(delta["index"], len(calls))
+                    calls.append([delta["function"]["name"], ""])
+                calls[delta["index"]][1] += delta["function"]["arguments"]
+    return [tuple(call) for call in calls]
+
+
 class Constrained(ServerCase):
     def text(self, **fields):
         choice, = self.server.chat("A city, please.", **fields)["choices"]
@@ -111,6 +124,70 @@ class Constrained(ServerCase):
         joined = "".join(delta["function"].get("arguments", "") for delta in deltas)
         self.assertEqual(joined, whole["function"]["arguments"])
         self.assertEqual(content(chunks), "")
+        self.assertGreater(len(deltas), 4, "the call was not streamed while it was written")
+        self.assertEqual(deltas[0]["function"], {"name": "get_weather", "arguments": ""})
+
+    def test_streamed_calls_are_those_of_the_whole_reply(self):
+        """With any seed, cut anywhere: what was shown is a beginning of the call, and the content is
+        the same."""
+        fields = {"messages": USER, "tools": [TOOL], "temperature": 1.5, "tool_choice": "required"}
+        for seed in range(3):
+            fields["seed"] = seed
+            whole = self.server.post(CHAT, fields)["choices"][0]["message"]["tool_calls"][0]
+            partial = 0
+            for most in (*range(4, 26, 3), 200):
+                limited = {**fields, "max_tokens": most}
+                choice, = self.server.post(CHAT, limited)["choices"]
+                chunks, _ = self.server.stream(CHAT, limited)
+                calls = collect_calls(self, chunks)
+                self.assertEqual(content(chunks), choice["message"]["content"] or "")
+                finish = chunks[-1]["choices"][0]["finish_reason"]
+                self.assertEqual(finish, choice["finish_reason"])
+                if finish == "tool_calls":
+                    (name, arguments), = calls
+                    self.assertEqual(arguments, whole["function"]["arguments"])
+                    continue
+                self.assertEqual(finish, "length")
+                for name, arguments in calls:
+                    partial += len(arguments) > 1
+                    self.assertEqual(name, "get_weather")
+                    self.assertTrue(whole["function"]["arguments"].startswith(arguments), arguments)
+            self.assertGreater(partial, 0)
+
+    def test_streamed_calls_of_responses(self):
+        tool = {"type": "function", "name": "get_weather", "parameters": SCHEMA}
+        fields = {"input": "A city, please.", "temperature": 0, "tools": [tool],
+                  "tool_choice": "required"}
+        whole, = self.server.post("/v1/responses", fields)["output"]
+        events = self.server.events("/v1/responses", fields)
+        of_type = lambda kind: [event for event in events if event["type"].endswith(kind)]
+        added, = of_type("output_item.added")
+        self.assertEqual((added["item"]["status"], added["item"]["arguments"]), ("in_progress", ""))
+        deltas = of_type("function_call_arguments.delta")
+        self.assertGreater(len(deltas), 3)
+        for event in deltas:
+            self.assertEqual((event["item_id"], event["output_index"]), (added["item"]["id"], 0))
+        joined = "".join(event["delta"] for event in deltas)
+        self.assertEqual(joined, whole["arguments"])
+        done, = of_type("function_call_arguments.done")
+        self.assertEqual(done["arguments"], joined)
+        item, = of_type("output_item.done")
+        self.assertEqual((item["item"]["status"], item["item"]["arguments"]), ("completed", joined))
+        self.assertEqual(events[-1]["type"], "response.completed")
+        self.assertEqual(events[-1]["response"]["output"], [item["item"]])
+
+        # Cut inside of the arguments: the item stays, incomplete, and its text is a message.
+        fields["max_output_tokens"] = 12
+        events = self.server.events("/v1/responses", fields)
+        self.assertEqual(events[-1]["type"], "response.incomplete")
+        self.assertEqual(of_type("function_call_arguments.done"), [])
+        call, message = events[-1]["response"]["output"]
+        self.assertEqual((call["type"], call["status"]), ("function_call", "incomplete"))
+        self.assertEqual(call["arguments"],
+                         "".join(e["delta"] for e in of_type("function_call_arguments.delta")))
+        self.assertTrue(joined.startswith(call["arguments"]))
+        cut = self.server.post("/v1/responses", fields)["output"]
+        self.assertEqual([item["content"] for item in cut], [message["content"]])
 
     def test_tool_choice_and_a_form_exclude_each_other(self):
         error = self.server.chat(status=400, tools=[TOOL], tool_choice="required", regex="a")["error"]

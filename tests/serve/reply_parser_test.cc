@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "json/json.h"
@@ -11,27 +14,76 @@
 namespace cellm::tools::serve {
 namespace {
 
-// The pieces in one line: R(reasoning) C(content) T(name {arguments}).
+// What a client that waits for the end has: R(reasoning) C(content) T(name {arguments}).
 std::string Join(const std::vector<ReplyPiece>& pieces) {
   std::string out;
-  ReplyPiece::Kind last = ReplyPiece::Kind::kToolCall;
+  char last = 'T';
+  std::map<size_t, std::pair<std::string, std::string>> calls;
+  const auto close = [&] { out += out.empty() || last == 'T' ? "" : ") "; };
   for (const ReplyPiece& piece : pieces) {
-    if (piece.kind == ReplyPiece::Kind::kToolCall) {
-      if (!out.empty() && last != ReplyPiece::Kind::kToolCall) out += ") ";
-      out += "T(" + piece.tool_name + " " + piece.text + ") ";
-    } else {
-      const char letter = piece.kind == ReplyPiece::Kind::kReasoning ? 'R' : 'C';
-      if (out.empty() || last != piece.kind) {
-        if (!out.empty() && last != ReplyPiece::Kind::kToolCall) out += ") ";
-        out += letter;
-        out += '(';
+    switch (piece.kind) {
+      case ReplyPiece::Kind::kCallBegin:
+        calls[piece.call].first = piece.tool_name;
+        break;
+      case ReplyPiece::Kind::kCallArguments:
+        calls[piece.call].second += piece.text;
+        break;
+      case ReplyPiece::Kind::kCallBroken:
+        break;
+      case ReplyPiece::Kind::kCallEnd:
+        close();
+        out += "T(" + calls[piece.call].first + " " + calls[piece.call].second + ") ";
+        last = 'T';
+        break;
+      case ReplyPiece::Kind::kContent:
+      case ReplyPiece::Kind::kReasoning: {
+        const char letter = piece.kind == ReplyPiece::Kind::kReasoning ? 'R' : 'C';
+        if (out.empty() || last != letter) {
+          close();
+          out += letter;
+          out += '(';
+        }
+        out += piece.text;
+        last = letter;
       }
-      out += piece.text;
     }
-    last = piece.kind;
   }
-  if (!out.empty() && last != ReplyPiece::Kind::kToolCall) out += ")";
+  if (!out.empty() && last != 'T') out += ")";
   while (!out.empty() && out.back() == ' ') out.pop_back();
+  return out;
+}
+
+// What a client sees that looks on, with pieces that go on joined: 0:add( begins a call, 0:{"a":1}
+// are arguments, 0:) ends it, 0:! takes it back. The order of things is checked.
+std::string Trace(const std::vector<ReplyPiece>& pieces) {
+  std::string out;
+  std::string last;
+  size_t begun = 0;
+  std::set<size_t> open;
+  for (const ReplyPiece& piece : pieces) {
+    std::string head = std::to_string(piece.call) + ":";
+    if (piece.kind == ReplyPiece::Kind::kContent) head = "C:";
+    if (piece.kind == ReplyPiece::Kind::kReasoning) head = "R:";
+    if (piece.kind == ReplyPiece::Kind::kCallBegin) {
+      EXPECT_EQ(piece.call, begun++);
+      open.insert(piece.call);
+    } else if (head != "C:" && head != "R:") {
+      EXPECT_TRUE(open.contains(piece.call)) << piece.call;
+    }
+    const bool goes_on = head == last && (piece.kind == ReplyPiece::Kind::kContent ||
+                                          piece.kind == ReplyPiece::Kind::kReasoning ||
+                                          piece.kind == ReplyPiece::Kind::kCallArguments);
+    if (!goes_on) out += (out.empty() ? "" : " ") + head;
+    last = piece.kind == ReplyPiece::Kind::kCallBegin ? "" : head;
+    out += piece.text;
+    if (piece.kind == ReplyPiece::Kind::kCallBegin) out += piece.tool_name + "(";
+    if (piece.kind == ReplyPiece::Kind::kCallEnd) out += ")";
+    if (piece.kind == ReplyPiece::Kind::kCallBroken) out += "!";
+    if (piece.kind == ReplyPiece::Kind::kCallEnd || piece.kind == ReplyPiece::Kind::kCallBroken) {
+      open.erase(piece.call);
+      last.clear();
+    }
+  }
   return out;
 }
 
@@ -44,7 +96,8 @@ ReplyFormat Tools() {
   return format;
 }
 
-std::string Parse(const ReplyFormat& format, std::string_view text, size_t step) {
+// The pieces of a text that arrives in steps of `step` bytes.
+std::vector<ReplyPiece> Pieces(const ReplyFormat& format, std::string_view text, size_t step) {
   ReplyParser parser(format);
   std::vector<ReplyPiece> pieces;
   for (size_t at = 0; at < text.size(); at += step) {
@@ -55,7 +108,19 @@ std::string Parse(const ReplyFormat& format, std::string_view text, size_t step)
   std::vector<ReplyPiece> some;
   parser.Finish(&some);
   pieces.insert(pieces.end(), some.begin(), some.end());
-  return Join(pieces);
+  return pieces;
+}
+
+std::string Parse(const ReplyFormat& format, std::string_view text, size_t step) {
+  return Join(Pieces(format, text, step));
+}
+
+// What has been shown when this much of a text is there.
+std::string Shown(const ReplyFormat& format, std::string_view text, size_t step = 1) {
+  ReplyParser parser(format);
+  std::vector<ReplyPiece> pieces;
+  for (size_t at = 0; at < text.size(); at += step) parser.Feed(text.substr(at, step), &pieces);
+  return Trace(pieces);
 }
 
 // However the text is cut: whole, byte by byte, and in every other step.
@@ -135,6 +200,21 @@ constexpr Case kFamilies[] = {
      "T(add {\"a\":1})"},
     {"apertus", "<|tools_prefix|>[{\"add\": {\"a\": 1}}]<|tools_suffix|>", "T(add {\"a\":1})"},
     {"functionary", "<function=add>{\"a\": 1}</function>", "T(add {\"a\":1})"},
+    {"escapes",
+     "<tool_call>{\"name\": \"add\", \"arguments\": {\"s\\n\": "
+     "\"a\\u00e9\\ud83d\\ude00\\/\\\"\\u0001\", \"e\": \"\"}}</tool_call>",
+     "T(add {\"s\\n\":\"a\xC3\xA9\xF0\x9F\x98\x80/\\\"\\u0001\",\"e\":\"\"})"},
+    {"numbers",
+     "<tool_call>{\"name\": \"add\", \"arguments\": { \"a\" : [ 1.50e2 , "
+     "-0.25,12345678901234567890123, "
+     "true ,null ] , \"b\" : { } }}</tool_call>",
+     "T(add {\"a\":[150.0,-0.25,12345678901234567890123,true,null],\"b\":{}})"},
+    {"arguments_first", "<tool_call>{\"arguments\": {\"a\": \"x\"}, \"name\": \"add\"}</tool_call>",
+     "T(add {\"a\":\"x\"})"},
+    {"python_escapes", "<|tool_call_start|>[add(s='it\\'s\\n', t=(1, 2,), u={})]<|tool_call_end|>",
+     "T(add {\"s\": \"it's\\n\", \"t\": [1, 2], \"u\": {}})"},
+    {"gemma_quoted_key", "<|tool_call>call:add{<|\"|>a b<|\"|>:<|\"|>x<|\"y<|\"|>}<tool_call|>",
+     "T(add {\"a b\": \"x<|\\\"y\"})"},
 };
 
 TEST(ReplyParser, CallsOfTheFamilies) {
@@ -149,20 +229,136 @@ TEST(ReplyParser, CallsOfTheFamilies) {
 TEST(ReplyParser, ArgumentsAreJsonForEveryChunking) {
   for (const Case& one : kFamilies) {
     SCOPED_TRACE(one.name);
-    ReplyParser parser(Tools());
-    std::vector<ReplyPiece> pieces;
-    for (const char c : std::string_view(one.text)) parser.Feed({&c, 1}, &pieces);
-    parser.Finish(&pieces);
+    std::map<size_t, std::string> arguments;
     int calls = 0;
-    for (const ReplyPiece& piece : pieces) {
-      if (piece.kind != ReplyPiece::Kind::kToolCall) continue;
+    for (const ReplyPiece& piece : Pieces(Tools(), one.text, 1)) {
+      if (piece.kind == ReplyPiece::Kind::kCallArguments) arguments[piece.call] += piece.text;
+      if (piece.kind != ReplyPiece::Kind::kCallEnd) continue;
       ++calls;
-      const auto parsed = json::Document::Parse(piece.text, "arguments");
-      ASSERT_TRUE(parsed.ok()) << piece.text;
+      const std::string& text = arguments[piece.call];
+      const auto parsed = json::Document::Parse(text, "arguments");
+      ASSERT_TRUE(parsed.ok()) << text;
       EXPECT_TRUE((*parsed)->root().is_object());
     }
     EXPECT_GT(calls, 0);
   }
+}
+
+// The name as soon as it is known, then what can no longer change: everything but numbers, halves
+// of characters, escapes and marks, and what a notation has to wait for.
+TEST(ReplyParser, CallsAreShownWhileTheyAreWritten) {
+  constexpr Case kBeginnings[] = {
+      {"half_a_name", "Hm.<tool_call>\n{\"name\": \"ad", "C:Hm."},
+      {"name", "Hm.<tool_call>\n{\"name\": \"add\"", "C:Hm. 0:add("},
+      {"text", "<tool_call>{\"name\": \"add\", \"arguments\": { \"s\" : \"Z\xC3\xBCr",
+       "0:add( 0:{\"s\":\"Z\xC3\xBCr"},
+      {"half_a_character", "<tool_call>{\"name\": \"add\", \"arguments\": {\"s\": \"Z\xC3",
+       "0:add( 0:{\"s\":\"Z"},
+      {"half_an_escape", "<tool_call>{\"name\": \"add\", \"arguments\": {\"s\": \"Z\\ud83d\\ude",
+       "0:add( 0:{\"s\":\"Z"},
+      {"number", "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": [12",
+       "0:add( 0:{\"a\":1,\"b\":["},
+      {"closed", "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1}", "0:add( 0:{\"a\":1}"},
+      {"arguments_first", "<tool_call>{\"arguments\": {\"a\": \"x\"}, \"na", ""},
+      {"arguments_first_then_name", "<tool_call>{\"arguments\": {\"a\": \"x\"}, \"name\": \"add\"",
+       "0:add( 0:{\"a\":\"x\"}"},
+      {"arguments_as_text", "<tool_call>{\"name\": \"add\", \"arguments\": \" {\\\"a\\\": \\\"x",
+       "0:add( 0:{\"a\":\"x"},
+      {"nested",
+       "{\"type\": \"function\", \"function\": {\"name\": \"add\", \"arguments\": {\"a\": \"",
+       "0:add( 0:{\"a\":\""},
+      {"bare", "{\"name\": \"add\", \"parameters\": {\"a\": \"x", "0:add( 0:{\"a\":\"x"},
+      {"bare_unknown", "{\"name\": \"Rome\", \"parameters\": {\"a\": \"x", ""},
+      {"list", "[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {}}, {\"name\": \"add\", \"arg",
+       "0:add( 0:{} 1:add("},
+      {"mistral_args", "[TOOL_CALLS]add[ARGS]", "0:add("},
+      {"mistral_id", "[TOOL_CALLS]add[CALL_ID]call00001[ARGS]{\"a\": \"x", "0:add( 0:{\"a\":\"x"},
+      {"llama_tag", "<|python_tag|>{\"name\": \"add\", \"parameters\": {\"a\": \"x",
+       "0:add( 0:{\"a\":\"x"},
+      {"granite", "<|tool_call|>[{\"name\": \"add\", \"arguments\": {\"a\": \"x",
+       "0:add( 0:{\"a\":\"x"},
+      {"command_r",
+       "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"add\", \"parameters\": {",
+       "0:add( 0:{"},
+      {"apertus", "<|tools_prefix|>[{\"add\": {\"a\": \"x", "0:add( 0:{\"a\":\"x"},
+      {"functionary", "<function=add>{\"a\": \"x", "0:add( 0:{\"a\":\"x"},
+      {"lfm2", "<|tool_call_start|>[add(a=1, city='Z\xC3\xBCr",
+       "0:add( 0:{\"a\": 1, \"city\": \"Z\xC3\xBCr"},
+      {"lfm2_constant", "<|tool_call_start|>[add(a=True", "0:add( 0:{\"a\": "},
+      {"lfm2_half_a_key", "<|tool_call_start|>[add(a=1, ci", "0:add( 0:{\"a\": 1, "},
+      {"gemma", "<|tool_call>call:add{s:<|\"|>Z\xC3\xBCr<|", "0:add( 0:{\"s\": \"Z\xC3\xBCr"},
+      {"gemma_name", "<|tool_call>call:add", ""},
+      {"xml_name", "<tool_call>\n<function=get_weather>", "0:get_weather("},
+      {"xml_text", "<tool_call>\n<function=get_weather>\n<parameter=city>\nZ\xC3\xBCrich\n</par",
+       "0:get_weather( 0:{\"city\": \"Z\xC3\xBCrich"},
+      {"xml_other_parameter", "<tool_call>\n<function=get_weather>\n<parameter=days>\n35",
+       "0:get_weather( 0:{\"days\": "},
+      {"xml_closed",
+       "<tool_call><function=get_weather><parameter=days>35</parameter>\n<parameter=city>R",
+       "0:get_weather( 0:{\"days\": 35, \"city\": \"R"},
+  };
+  for (const Case& one : kBeginnings) {
+    SCOPED_TRACE(one.name);
+    for (size_t step = 1; step <= std::string_view(one.text).size(); ++step) {
+      ASSERT_EQ(Shown(Tools(), one.text, step), one.expected) << "in steps of " << step;
+    }
+  }
+  ReplyFormat channels = Tools();
+  channels.channels = true;
+  EXPECT_EQ(Shown(channels, "<|channel|>commentary to=functions.add <|constrain|>json<|message|>"),
+            "0:add(");
+  EXPECT_EQ(Shown(channels, "<|channel|>commentary to=functions.add json<|message|>{\"a\": \"x<|e"),
+            "0:add( 0:{\"a\":\"x");
+}
+
+// What was shown of a call that is none is taken back before its text follows.
+TEST(ReplyParser, ShownCallsThatAreNoneAreTakenBack) {
+  constexpr Case kTakenBack[] = {
+      {"cut_short", "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": \"x",
+       "0:add( 0:{\"a\":\"x 0:! C:<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": \"x"},
+      {"no_object", "<tool_call>{\"name\": \"add\", \"arguments\": 3}</tool_call>",
+       "0:add( 0:! C:<tool_call>{\"name\": \"add\", \"arguments\": 3}</tool_call>"},
+      {"infinite", "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1e999}}</tool_call>",
+       "0:add( 0:{\"a\": 0:! C:<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": "
+       "1e999}}</tool_call>"},
+      {"last_of_a_list",
+       "[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {}}, {\"name\": \"add\", 3}]",
+       "0:add( 0:{} 1:add( 0:! 1:! C:[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {}}, "
+       "{\"name\": \"add\", 3}]"},
+      {"then_a_good_one",
+       "<tool_call>{\"name\": \"add\", \"arguments\": [}</tool_call>]}<tool_call>{\"name\": "
+       "\"add\", "
+       "\"arguments\": {\"a\": 1}}</tool_call>",
+       "0:add( 0:! C:<tool_call>{\"name\": \"add\", \"arguments\": [}</tool_call>]} 1:add( "
+       "1:{\"a\":1} 1:)"},
+      {"named_twice", "<tool_call>{\"name\": \"add\", \"name\": \"get_weather\"}</tool_call>",
+       "0:add( 0:! 1:get_weather( 1:{} 1:)"},
+      {"arguments_twice",
+       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1}, \"arguments\": {\"a\": "
+       "2}}</tool_call>",
+       "0:add( 0:{\"a\":1} 0:! 1:add( 1:{\"a\":2} 1:)"},
+      {"python", "<|tool_call_start|>[add(a='x', b=y)]<|tool_call_end|>",
+       "0:add( 0:{\"a\": \"x\", \"b\":  0:! C:<|tool_call_start|>[add(a='x', "
+       "b=y)]<|tool_call_end|>"},
+  };
+  for (const Case& one : kTakenBack) {
+    SCOPED_TRACE(one.name);
+    for (size_t step = 1; step <= std::string_view(one.text).size(); ++step) {
+      ASSERT_EQ(Trace(Pieces(Tools(), one.text, step)), one.expected) << "in steps of " << step;
+    }
+  }
+}
+
+TEST(ReplyParser, CallsKeepTheirNumbers) {
+  EXPECT_EQ(Trace(Pieces(Tools(),
+                         "[TOOL_CALLS][{\"name\": \"add\"}, {\"name\": \"add\", \"arguments\": "
+                         "{\"a\": \"b\"}}]",
+                         3)),
+            "0:add( 1:add( 1:{\"a\":\"b\"} 0:{} 0:) 1:)");
+  ReplyFormat format = Tools();
+  format.one_call = true;
+  EXPECT_EQ(Trace(Pieces(format, "[TOOL_CALLS][{\"name\": \"add\"}, {\"name\": \"add\"}]", 3)),
+            "0:add( 0:{} 0:)");
 }
 
 constexpr Case kBroken[] = {
@@ -263,7 +459,7 @@ TEST(ReplyParser, SpecialTokensThatAreNoMarksAreLeftOut) {
 
 // users.md row 58: a million mutated texts in the long run, a slice of them always. Nothing is
 // lost: what comes out as content, in order, are bytes of what went in; every cut gives the same
-// pieces.
+// pieces, also those that are shown before the end.
 TEST(ReplyParser, MutatedTexts) {
   std::mt19937_64 random(20260115);
   const bool run_long = std::getenv("CELLM_TEST_LONG") != nullptr;
@@ -288,8 +484,8 @@ TEST(ReplyParser, MutatedTexts) {
           text.insert(at, text.substr(random() % text.size(), random() % 12));
       }
     }
-    const std::string whole = Parse(format, text, text.size() + 1);
-    ASSERT_EQ(Parse(format, text, 1 + random() % 7), whole) << text;
+    const std::string whole = Trace(Pieces(format, text, text.size() + 1));
+    ASSERT_EQ(Trace(Pieces(format, text, 1 + random() % 7)), whole) << text;
   }
 }
 

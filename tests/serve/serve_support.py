@@ -102,6 +102,20 @@ class Server:
         assert headers["Content-Type"].startswith("text/event-stream"), headers
         return parse_events(text.decode("utf-8"))
 
+    def events(self, path, body):
+        """All events of a stream with names, as /v1/responses has them: a list of parsed data."""
+        status, headers, text = self.request("POST", path, {**body, "stream": True})
+        assert status == 200, text
+        assert headers["Content-Type"].startswith("text/event-stream"), headers
+        events = []
+        for number, event in enumerate(e for e in text.decode("utf-8").split("\n\n") if e):
+            name, data = event.split("\n")
+            data = json.loads(data.removeprefix("data: "))
+            assert name == "event: " + data["type"], event
+            assert data["sequence_number"] == number, event
+            events.append(data)
+        return events
+
     def metric(self, name, **labels):
         """The value of a metric; the sum over labels that were not named."""
         status, _, text = self.request("GET", "/metrics")

@@ -1,4 +1,8 @@
 // /v1/chat/completions: a conversation in, a reply out, whole or as server-sent events.
+//
+// A stream shows calls while they are written. One that turns out to be none cannot be taken back
+// there: its deltas end, its text follows as content, and the reply does not finish with
+// "tool_calls", so that nobody runs half a call. A whole reply has no trace of it but the content.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -17,13 +21,18 @@ namespace {
 
 constexpr std::string_view kRoute = "/v1/chat/completions";
 
+struct ChatCall {
+  std::string id, name, arguments;
+  bool whole = false, broken = false;
+};
+
 // What has come of one choice.
 struct ChoiceText {
   explicit ChoiceText(const ReplyFormat& format) : parser(format) {}
   ReplyParser parser;
   std::string content, reasoning;
-  std::vector<std::string> calls;  // as JSON
-  std::string logprobs;            // entries that were not shown yet, comma-separated
+  std::vector<ChatCall> calls;  // by their numbers
+  std::string logprobs;         // entries that were not shown yet, comma-separated
   uint64_t reasoning_tokens = 0;
   bool in_reasoning = false;
   std::string finish;
@@ -69,7 +78,7 @@ class ChatShaper final : public Shaper {
     }
     if (choice.in_reasoning && event.token_id >= 0) ++choice.reasoning_tokens;
     if (!last) return true;
-    choice.finish = choice.calls.empty() ? std::string(FinishReason(event.finish)) : "tool_calls";
+    choice.finish = EndsInCalls(choice) ? "tool_calls" : std::string(FinishReason(event.finish));
     return !request_.stream || SendChunk(index, "{}", json::Quote(choice.finish));
   }
 
@@ -105,11 +114,12 @@ class ChatShaper final : public Shaper {
       const ChoiceText& choice = choices_[i];
       JsonObject message;
       message.Add("role", "assistant");
-      const bool no_content = choice.content.empty() && !choice.calls.empty();
+      const std::string calls = CallList(choice.calls);
+      const bool no_content = choice.content.empty() && !calls.empty();
       message.AddRaw("content", no_content ? "null" : json::Quote(choice.content));
       message.AddRaw("refusal", "null");
       if (!choice.reasoning.empty()) message.Add("reasoning_content", choice.reasoning);
-      if (!choice.calls.empty()) message.AddRaw("tool_calls", List(choice.calls));
+      if (!calls.empty()) message.AddRaw("tool_calls", Bracketed(calls));
       JsonObject object;
       object.Add("index", static_cast<uint64_t>(i)).AddRaw("message", message.Finish());
       object.AddRaw("logprobs", request_.logprobs ? Logprobs(choice.logprobs) : "null");
@@ -137,13 +147,31 @@ class ChatShaper final : public Shaper {
   static std::string Logprobs(const std::string& entries) {
     return JsonObject().AddRaw("content", Bracketed(entries)).AddRaw("refusal", "null").Finish();
   }
-  static std::string List(const std::vector<std::string>& entries) {
-    std::string list = "[";
-    for (const std::string& entry : entries) {
-      if (list.size() > 1) list += ", ";
-      list += entry;
+  // The whole ones, comma-separated.
+  static std::string CallList(const std::vector<ChatCall>& calls) {
+    std::string list;
+    for (const ChatCall& call : calls) {
+      if (!call.whole) continue;
+      if (!list.empty()) list += ", ";
+      list +=
+          JsonObject()
+              .Add("id", call.id)
+              .Add("type", "function")
+              .AddRaw("function",
+                      JsonObject().Add("name", call.name).Add("arguments", call.arguments).Finish())
+              .Finish();
     }
-    return list + "]";
+    return list;
+  }
+  // Whether the client is to run calls. In a stream it has seen the broken ones, too.
+  bool EndsInCalls(const ChoiceText& choice) const {
+    bool whole = false;
+    bool broken = false;
+    for (const ChatCall& call : choice.calls) {
+      whole |= call.whole;
+      broken |= call.broken;
+    }
+    return whole && !(broken && request_.stream);
   }
   std::string Usage(const Generation& generation) const {
     uint64_t reasoning = 0;
@@ -171,34 +199,32 @@ class ChatShaper final : public Shaper {
         }
         choice.reasoning += piece.text;
         return true;
-      case ReplyPiece::Kind::kToolCall:
-        return TakeCall(index, piece);
+      case ReplyPiece::Kind::kCallBegin: {
+        choice.calls.push_back({NewId("call"), piece.tool_name, {}, false, false});
+        JsonObject begin;
+        begin.Add("id", choice.calls[piece.call].id).Add("type", "function");
+        return SendCallDelta(index, piece.call, std::move(begin),
+                             JsonObject().Add("name", piece.tool_name).Add("arguments", ""));
+      }
+      case ReplyPiece::Kind::kCallArguments:
+        choice.calls[piece.call].arguments += piece.text;
+        return SendCallDelta(index, piece.call, JsonObject(),
+                             JsonObject().Add("arguments", piece.text));
+      case ReplyPiece::Kind::kCallEnd:
+        choice.calls[piece.call].whole = true;
+        state_.metrics.tool_calls.fetch_add(1, std::memory_order_relaxed);
+        return true;
+      case ReplyPiece::Kind::kCallBroken:
+        choice.calls[piece.call].broken = true;
+        return true;
     }
     return true;
   }
 
-  bool TakeCall(size_t index, const ReplyPiece& piece) {
-    ChoiceText& choice = choices_[index];
-    state_.metrics.tool_calls.fetch_add(1, std::memory_order_relaxed);
-    const std::string id = NewId("call");
-    const auto function = [&](const std::string& arguments) {
-      return JsonObject().Add("name", piece.tool_name).Add("arguments", arguments).Finish();
-    };
-    JsonObject call;
-    call.Add("id", id).Add("type", "function").AddRaw("function", function(piece.text));
-    const uint64_t number = choice.calls.size();
-    choice.calls.push_back(call.Finish());
+  bool SendCallDelta(size_t index, size_t call, JsonObject entry, const JsonObject& function) {
     if (!request_.stream) return true;
-    JsonObject begin;
-    begin.Add("index", number).Add("id", id).Add("type", "function");
-    begin.AddRaw("function", function(""));
-    JsonObject rest;
-    rest.Add("index", number);
-    rest.AddRaw("function", JsonObject().Add("arguments", piece.text).Finish());
-    const auto delta = [](const JsonObject& entry) {
-      return JsonObject().AddRaw("tool_calls", Bracketed(entry.Finish())).Finish();
-    };
-    return SendDelta(index, delta(begin)) && SendDelta(index, delta(rest));
+    entry.Add("index", static_cast<uint64_t>(call)).AddRaw("function", function.Finish());
+    return SendDelta(index, JsonObject().AddRaw("tool_calls", Bracketed(entry.Finish())).Finish());
   }
 
   bool SendDelta(size_t index, const std::string& delta) { return SendChunk(index, delta, "null"); }

@@ -64,12 +64,6 @@ BareJson LookAtBareJson(std::string_view text, const std::vector<Tool>& tools) {
 
 }  // namespace
 
-size_t PartialMarker(std::string_view text, std::string_view marker) {
-  size_t length = std::min(text.size(), marker.empty() ? 0 : marker.size() - 1);
-  while (length > 0 && text.substr(text.size() - length) != marker.substr(0, length)) --length;
-  return length;
-}
-
 bool IsMark(std::string_view text) {
   for (const ReasoningMarks& marks : kReasoning) {
     // A mark of two tokens ("<|channel>" and "thought") begins with the first.
@@ -111,7 +105,7 @@ void ReplyParser::Drop(const std::string& text) {
 // Moves bytes from the front of what is held to a piece.
 void ReplyParser::Emit(ReplyPiece::Kind kind, size_t bytes, std::vector<ReplyPiece>* out) {
   if (bytes == 0) return;
-  if (out->empty() || out->back().kind != kind) out->push_back({kind, {}, {}});
+  if (out->empty() || out->back().kind != kind) out->push_back({kind, {}, {}, 0});
   out->back().text.append(held_, 0, bytes);
   held_.erase(0, bytes);
 }
@@ -145,12 +139,64 @@ void ReplyParser::EmitContent(size_t bytes, std::vector<ReplyPiece>* out) {
   held_.erase(0, bytes);
 }
 
-void ReplyParser::EmitCalls(std::vector<ToolCall> calls, std::vector<ReplyPiece>* out) {
-  for (ToolCall& call : calls) {
+void ReplyParser::ShowArguments(size_t call, std::string_view text, std::vector<ReplyPiece>* out) {
+  if (text.empty()) return;
+  const ReplyPiece::Kind kind = ReplyPiece::Kind::kCallArguments;
+  if (out->empty() || out->back().kind != kind || out->back().call != call) {
+    out->push_back({kind, {}, {}, call});
+  }
+  out->back().text += text;
+}
+
+void ReplyParser::ShowCalls(size_t end, std::vector<ReplyPiece>* out) {
+  if (end > previewed_) {
+    preview_.Read(std::string_view(held_).substr(previewed_, end - previewed_), format_.tools);
+    previewed_ = end;
+  }
+  const std::vector<ToolCall>& calls = preview_.calls();
+  for (size_t i = 0; i < calls.size() && !calls[i].name.empty(); ++i) {
+    if (format_.one_call && calls_ + i > 0) return;
+    if (i == shown_.size()) {
+      shown_.push_back({begun_, 0});
+      out->push_back({ReplyPiece::Kind::kCallBegin, {}, calls[i].name, begun_++});
+    }
+    Shown& shown = shown_[i];
+    ShowArguments(shown.call, std::string_view(calls[i].arguments).substr(shown.bytes), out);
+    shown.bytes = calls[i].arguments.size();
+  }
+}
+
+// Takes back what was shown of calls that are none: those of the preview from the first on.
+void ReplyParser::BreakCalls(size_t first, std::vector<ReplyPiece>* out) {
+  for (size_t i = first; i < shown_.size(); ++i) {
+    out->push_back({ReplyPiece::Kind::kCallBroken, {}, {}, shown_[i].call});
+  }
+  shown_.resize(std::min(first, shown_.size()));
+}
+
+void ReplyParser::EmitCalls(const std::vector<ToolCall>& calls, std::vector<ReplyPiece>* out) {
+  // What was shown differs from what was meant where a call names things twice: {"name": ...,
+  // "name": ...}. From there on the calls begin anew.
+  size_t good = 0;
+  while (good < std::min(shown_.size(), calls.size()) &&
+         preview_.calls()[good].name == calls[good].name &&
+         calls[good].arguments.starts_with(
+             std::string_view(preview_.calls()[good].arguments).substr(0, shown_[good].bytes))) {
+    ++good;
+  }
+  BreakCalls(good, out);
+  for (size_t i = 0; i < calls.size(); ++i) {
     ++calls_;
     if (format_.one_call && calls_ > 1) continue;
-    out->push_back({ReplyPiece::Kind::kToolCall, std::move(call.arguments), std::move(call.name)});
+    if (i >= shown_.size()) {
+      shown_.push_back({begun_, 0});
+      out->push_back({ReplyPiece::Kind::kCallBegin, {}, calls[i].name, begun_++});
+    }
+    const Shown& shown = shown_[i];
+    ShowArguments(shown.call, std::string_view(calls[i].arguments).substr(shown.bytes), out);
+    out->push_back({ReplyPiece::Kind::kCallEnd, {}, {}, shown.call});
   }
+  shown_.clear();
   space_.clear();
   trim_ = true;
 }
@@ -160,7 +206,11 @@ void ReplyParser::BeginCall(const CallMarker* marker, size_t body_at) {
   body_at_ = body_at;
   value_at_ = 0;
   searched_ = body_at;
-  extent_ = ValueExtent(marker != nullptr && marker->body == CallBody::kPython ? "\"'" : "\"");
+  body_end_ = body_at;
+  previewed_ = body_at;
+  preview_.Begin(marker->body);
+  shown_.clear();
+  extent_ = ValueExtent(marker->body == CallBody::kPython ? "\"'" : "\"");
   state_ = State::kCall;
 }
 
@@ -287,6 +337,7 @@ bool ReplyParser::AdvanceCall(bool at_end, std::vector<ReplyPiece>* out) {
   std::vector<ToolCall> calls;
   size_t consumed = 0;
   CallOutcome outcome = ReadCall(at_end, &consumed, &calls);
+  ShowCalls(std::min(body_end_, kMaxCallBytes), out);
   if (outcome != CallOutcome::kNeedMore && consumed > kMaxCallBytes) {
     outcome = CallOutcome::kNoCall;
     consumed = kMaxCallBytes;
@@ -308,8 +359,9 @@ bool ReplyParser::AdvanceCall(bool at_end, std::vector<ReplyPiece>* out) {
   if (outcome == CallOutcome::kCalls) {
     held_.erase(0, consumed);
     bare_calls_ = marker_->close.empty() && marker_->body != CallBody::kMistral;
-    EmitCalls(std::move(calls), out);
+    EmitCalls(calls, out);
   } else {
+    BreakCalls(0, out);
     any_content_ = true;  // what follows is no bare JSON
     EmitContent(consumed, out);
   }
@@ -338,59 +390,72 @@ ReplyParser::CallOutcome ReplyParser::ReadCall(bool at_end, size_t* consumed,
   const bool tagged = marker_->body == CallBody::kTagged;
   if (marker_->body == CallBody::kGemma || marker_->body == CallBody::kFunctionTag ||
       (tagged && first == '<') || (marker_->body == CallBody::kPython && !is_value)) {
-    // Everything up to the closing mark.
-    const size_t close = held_.find(marker_->close, searched_);
-    if (close == std::string::npos) {
-      searched_ = std::max(searched_, held_.size() - std::min(held_.size(), marker_->close.size()));
-      return CallOutcome::kNeedMore;
-    }
-    *consumed = close + marker_->close.size();
-    const std::string_view body = std::string_view(held_).substr(body_at_, close - body_at_);
-    bool good = false;
-    if (marker_->body == CallBody::kGemma) {
-      good = ReadGemmaCall(body, calls);
-    } else if (marker_->body == CallBody::kFunctionTag) {
-      good = ReadFunctionTag(std::string_view(held_).substr(0, *consumed), format_.tools, calls);
-    } else if (tagged) {
-      good = ReadFunctionTag(body, format_.tools, calls);
-    } else {
-      good = ReadPythonCalls(body, format_.tools, calls);
-    }
-    return good ? CallOutcome::kCalls : CallOutcome::kNoCall;
+    return ReadMarkedCall(consumed, calls);
   }
-  if (marker_->body == CallBody::kMistral && !is_value) {
-    // NAME[CALL_ID]id[ARGS]{...} or NAME{...}
-    value_at_ = std::min(held_.find('{', body_at_), held_.size());
-    if (value_at_ == held_.size()) {
-      const bool long_name = held_.size() - body_at_ > 256;
-      return long_name ? CallOutcome::kNoCall : CallOutcome::kNeedMore;
-    }
-    std::string_view name = std::string_view(held_).substr(text, value_at_ - text);
-    name = name.substr(0, std::min(name.find("[ARGS]"), name.find("[CALL_ID]")));
-    while (!name.empty() && kSpace.find(name.back()) != std::string_view::npos)
-      name.remove_suffix(1);
-    if (!IsFunctionName(name)) return CallOutcome::kNoCall;
-    size_t end = 0;
-    if (!extent_.Find(held_, value_at_, &end)) return CallOutcome::kNeedMore;
-    *consumed = end;
-    ToolCall call = {std::string(name), {}};
-    if (!ReadArguments(std::string_view(held_).substr(value_at_, end - value_at_),
-                       &call.arguments)) {
-      return CallOutcome::kNoCall;
-    }
-    calls->push_back(std::move(call));
-    return CallOutcome::kCalls;
-  }
+  if (marker_->body == CallBody::kMistral && !is_value) return ReadNamedCall(text, consumed, calls);
   if (!is_value) return CallOutcome::kNoCall;
   value_at_ = text;
   return ReadValueCall(at_end, consumed, calls);
+}
+
+// Everything up to the closing mark.
+ReplyParser::CallOutcome ReplyParser::ReadMarkedCall(size_t* consumed,
+                                                     std::vector<ToolCall>* calls) {
+  const size_t close = held_.find(marker_->close, searched_);
+  if (close == std::string::npos) {
+    searched_ = std::max(searched_, held_.size() - std::min(held_.size(), marker_->close.size()));
+    body_end_ = held_.size() - PartialMarker(held_, marker_->close);
+    return CallOutcome::kNeedMore;
+  }
+  body_end_ = close;
+  *consumed = close + marker_->close.size();
+  const std::string_view body = std::string_view(held_).substr(body_at_, close - body_at_);
+  bool good = false;
+  if (marker_->body == CallBody::kGemma) {
+    good = ReadGemmaCall(body, calls);
+  } else if (marker_->body == CallBody::kFunctionTag) {
+    good = ReadFunctionTag(std::string_view(held_).substr(0, *consumed), format_.tools, calls);
+  } else if (marker_->body == CallBody::kTagged) {
+    good = ReadFunctionTag(body, format_.tools, calls);
+  } else {
+    good = ReadPythonCalls(body, format_.tools, calls);
+  }
+  return good ? CallOutcome::kCalls : CallOutcome::kNoCall;
+}
+
+// NAME[CALL_ID]id[ARGS]{...} or NAME{...}
+ReplyParser::CallOutcome ReplyParser::ReadNamedCall(size_t name_at, size_t* consumed,
+                                                    std::vector<ToolCall>* calls) {
+  constexpr size_t kMaxHeadBytes = 256;
+  value_at_ = std::min(held_.find('{', body_at_), held_.size());
+  body_end_ = std::min(held_.size(), body_at_ + kMaxHeadBytes);
+  if (value_at_ - body_at_ > kMaxHeadBytes) return CallOutcome::kNoCall;
+  if (value_at_ == held_.size()) return CallOutcome::kNeedMore;
+  std::string_view name = std::string_view(held_).substr(name_at, value_at_ - name_at);
+  name = name.substr(0, std::min(name.find("[ARGS]"), name.find("[CALL_ID]")));
+  while (!name.empty() && kSpace.find(name.back()) != std::string_view::npos) name.remove_suffix(1);
+  body_end_ = value_at_;
+  if (!IsFunctionName(name)) return CallOutcome::kNoCall;
+  size_t end = 0;
+  const bool ends = extent_.Find(held_, value_at_, &end);
+  body_end_ = ends ? end : held_.size();
+  if (!ends) return CallOutcome::kNeedMore;
+  *consumed = end;
+  ToolCall call = {std::string(name), {}};
+  if (!ReadArguments(std::string_view(held_).substr(value_at_, end - value_at_), &call.arguments)) {
+    return CallOutcome::kNoCall;
+  }
+  calls->push_back(std::move(call));
+  return CallOutcome::kCalls;
 }
 
 // A bracketed value and what closes it.
 ReplyParser::CallOutcome ReplyParser::ReadValueCall(bool at_end, size_t* consumed,
                                                     std::vector<ToolCall>* calls) {
   size_t end = 0;
-  if (!extent_.Find(held_, value_at_, &end)) return CallOutcome::kNeedMore;
+  const bool ends = extent_.Find(held_, value_at_, &end);
+  body_end_ = ends ? end : held_.size();
+  if (!ends) return CallOutcome::kNeedMore;
   *consumed = end;
   const std::string_view value = std::string_view(held_).substr(value_at_, end - value_at_);
   const bool python = marker_->body == CallBody::kPython;
@@ -431,6 +496,9 @@ bool ReplyParser::AdvanceChannel(bool at_end, std::vector<ReplyPiece>* out) {
              : analysis && format_.split_reasoning ? State::kChannelReasoning
                                                    : State::kContent;
     held_.erase(0, message + kMessage.size());
+    preview_.BeginArguments(channel_tool_);
+    previewed_ = 0;
+    shown_.clear();
     return true;
   }
   size_t end = std::string::npos;
@@ -453,6 +521,9 @@ bool ReplyParser::AdvanceChannel(bool at_end, std::vector<ReplyPiece>* out) {
     state_ = State::kContent;
     return true;
   }
+  if (!format_.tools.empty()) {
+    ShowCalls(std::min(closed ? end : held_.size() - keep, kMaxCallBytes), out);
+  }
   if (!closed && !at_end && held_.size() <= kMaxCallBytes) return false;
   const size_t body = std::min(closed ? end : held_.size(), kMaxCallBytes);
   ToolCall call = {channel_tool_, {}};
@@ -462,6 +533,7 @@ bool ReplyParser::AdvanceChannel(bool at_end, std::vector<ReplyPiece>* out) {
     held_.erase(0, body);
     EmitCalls({call}, out);
   } else {
+    BreakCalls(0, out);
     EmitContent(body, out);
   }
   if (closed && body == end) held_.erase(0, end_bytes);

@@ -7,10 +7,17 @@
 //   <think> ... </think>  text for the user  <tool_call>{"name": ..., "arguments": ...}</tool_call>
 //        reasoning             content                          a call
 //
-// Text is shown as soon as it cannot be the beginning of a mark any more. A call is held until it
-// is whole, then handed out with arguments that are JSON for certain; what turns out not to be a
-// call (broken JSON, cut short by a limit) is content, to the last byte. Work is linear in the
-// text.
+// Text is shown as soon as it cannot be the beginning of a mark any more. A call is shown while it
+// is written: its name as soon as that is known, then its arguments as far as they can no longer
+// change (call_preview.h). When it is whole, all of its arguments have been shown, and they are
+// JSON for certain:
+//
+//   kCallBegin "f"   kCallArguments {"city":"Zu   kCallArguments rich"}   kCallEnd
+//
+// What turns out not to be a call (broken JSON, cut short by a limit) is content, to the last byte;
+// where something of it was shown as a call, kCallBroken takes that back first. So content and
+// whole calls are the same whether or not somebody looks at the pieces before the end. Work is
+// linear in the text.
 
 #include <cstdint>
 #include <memory>
@@ -18,15 +25,26 @@
 #include <string_view>
 #include <vector>
 
+#include "cellm/serve/call_preview.h"
 #include "cellm/serve/tool_syntax.h"
 
 namespace cellm::tools::serve {
 
 struct ReplyPiece {
-  enum class Kind : uint8_t { kContent, kReasoning, kToolCall };
+  enum class Kind : uint8_t {
+    kContent,
+    kReasoning,
+    kCallBegin,      // tool_name
+    kCallArguments,  // text: what follows of the JSON object
+    kCallEnd,        // the arguments are whole
+    kCallBroken      // it was none
+  };
   Kind kind = Kind::kContent;
-  std::string text;       // of a call: its arguments, a JSON object
-  std::string tool_name;  // of a call
+  std::string text;
+  std::string tool_name;
+  // Which call of the reply, counted as they begin. Several may be open at once: those of a list
+  // are calls only when the list is closed.
+  size_t call = 0;
 };
 
 struct ReplyFormat {
@@ -70,10 +88,16 @@ class ReplyParser {
   bool AdvanceChannel(bool at_end, std::vector<ReplyPiece>* out);
   enum class CallOutcome : uint8_t { kNeedMore, kCalls, kNoCall };
   CallOutcome ReadCall(bool at_end, size_t* consumed, std::vector<ToolCall>* calls);
+  CallOutcome ReadMarkedCall(size_t* consumed, std::vector<ToolCall>* calls);
+  CallOutcome ReadNamedCall(size_t name_at, size_t* consumed, std::vector<ToolCall>* calls);
   CallOutcome ReadValueCall(bool at_end, size_t* consumed, std::vector<ToolCall>* calls);
   bool SkipClose(bool at_end, size_t* consumed) const;
   void BeginCall(const CallMarker* marker, size_t body_at);
-  void EmitCalls(std::vector<ToolCall> calls, std::vector<ReplyPiece>* out);
+  // Shows what can be known of the call whose body reaches to held_[end].
+  void ShowCalls(size_t end, std::vector<ReplyPiece>* out);
+  void ShowArguments(size_t call, std::string_view text, std::vector<ReplyPiece>* out);
+  void EmitCalls(const std::vector<ToolCall>& calls, std::vector<ReplyPiece>* out);
+  void BreakCalls(size_t first, std::vector<ReplyPiece>* out);
   void Emit(ReplyPiece::Kind kind, size_t bytes, std::vector<ReplyPiece>* out);
   void EmitContent(size_t bytes, std::vector<ReplyPiece>* out);
 
@@ -84,8 +108,9 @@ class ReplyParser {
   std::string reasoning_close_;
   std::vector<std::string> dropped_;
   bool any_content_ = false;
-  bool trim_ = false;  // blanks at the front of the content are dropped
-  size_t calls_ = 0;
+  bool trim_ = false;        // blanks at the front of the content are dropped
+  size_t calls_ = 0;         // that were whole
+  size_t begun_ = 0;         // that were shown
   bool bare_calls_ = false;  // the last one had no marks around it
   std::string channel_tool_;
   // Of the call that is held.
@@ -93,11 +118,16 @@ class ReplyParser {
   size_t body_at_ = 0;   // its body begins here in held_
   size_t value_at_ = 0;  // the JSON in it, 0: not found yet
   size_t searched_ = 0;  // no closing mark before this
+  size_t body_end_ = 0;  // nothing before this can be what ends the body
   ValueExtent extent_;
+  CallPreview preview_;
+  size_t previewed_ = 0;  // it has read held_ up to here
+  struct Shown {
+    size_t call;   // its number
+    size_t bytes;  // of its arguments
+  };
+  std::vector<Shown> shown_;  // the first calls of preview_
 };
-
-// How many bytes at the end of `text` could be the beginning of `marker` (not all of it).
-size_t PartialMarker(std::string_view text, std::string_view marker);
 
 }  // namespace cellm::tools::serve
 

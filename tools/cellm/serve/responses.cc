@@ -185,6 +185,12 @@ class ResponseShaper final : public Shaper {
   }
 
  private:
+  // A call that is shown while it is written.
+  struct OpenCall {
+    std::string item_id, call_id, name, arguments;
+    uint64_t output_index = 0;
+  };
+
   std::string Response(const char* status, const std::string& usage, const char* incomplete) const {
     std::string items;
     for (const std::string& item : items_) {
@@ -249,8 +255,19 @@ class ResponseShaper final : public Shaper {
         text_ += piece.text;
         return !request_.stream ||
                Send("response.output_text.delta", AtItem().Add("delta", piece.text));
-      case ReplyPiece::Kind::kToolCall:
-        return TakeCall(piece);
+      case ReplyPiece::Kind::kCallBegin:
+        return BeginCall(piece.tool_name);
+      case ReplyPiece::Kind::kCallArguments: {
+        OpenCall& call = calls_[piece.call];
+        call.arguments += piece.text;
+        return !request_.stream || Send("response.function_call_arguments.delta",
+                                        AtCall(call).Add("delta", piece.text));
+      }
+      case ReplyPiece::Kind::kCallEnd:
+        state_.metrics.tool_calls.fetch_add(1, std::memory_order_relaxed);
+        return EndCall(calls_[piece.call]);
+      case ReplyPiece::Kind::kCallBroken:
+        return BreakCall(calls_[piece.call]);
     }
     return true;
   }
@@ -277,40 +294,64 @@ class ResponseShaper final : public Shaper {
     return sent;
   }
 
-  bool TakeCall(const ReplyPiece& piece) {
-    state_.metrics.tool_calls.fetch_add(1, std::memory_order_relaxed);
-    if (message_open_) {
-      if (request_.stream && !CloseMessage()) return false;
-      if (!request_.stream) AddMessageItem();
-      text_.clear();
-      message_id_ = NewId("msg");
+  static std::string CallItem(const OpenCall& call, const char* status) {
+    return JsonObject()
+        .Add("id", call.item_id)
+        .Add("type", "function_call")
+        .Add("status", status)
+        .Add("call_id", call.call_id)
+        .Add("name", call.name)
+        .Add("arguments", call.arguments)
+        .Finish();
+  }
+  static JsonObject AtCall(const OpenCall& call) {
+    JsonObject object;
+    object.Add("item_id", call.item_id).Add("output_index", call.output_index);
+    return object;
+  }
+  bool SendItem(const char* type, const OpenCall& call, const std::string& item) {
+    return Send(type, JsonObject().Add("output_index", call.output_index).AddRaw("item", item));
+  }
+
+  bool BeginCall(const std::string& name) {
+    calls_.push_back({NewId("fc"), NewId("call"), name, {}, 0});
+    if (!request_.stream) return true;  // it may still turn out to be none
+    if (!EndMessage()) return false;
+    OpenCall& call = calls_.back();
+    call.output_index = items_.size();
+    items_.push_back(CallItem(call, "in_progress"));
+    return SendItem("response.output_item.added", call, items_.back());
+  }
+
+  bool EndCall(const OpenCall& call) {
+    if (!request_.stream) {
+      (void)EndMessage();
+      items_.push_back(CallItem(call, "completed"));
+      return true;
     }
-    const std::string item_id = NewId("fc");
-    const std::string call_id = NewId("call");
-    const auto item = [&](const char* status, const std::string& arguments) {
-      return JsonObject()
-          .Add("id", item_id)
-          .Add("type", "function_call")
-          .Add("status", status)
-          .Add("call_id", call_id)
-          .Add("name", piece.tool_name)
-          .Add("arguments", arguments)
-          .Finish();
-    };
-    const uint64_t index = items_.size();
-    items_.push_back(item("completed", piece.text));
+    std::string& item = items_[call.output_index];
+    item = CallItem(call, "completed");
+    return Send("response.function_call_arguments.done",
+                AtCall(call).Add("name", call.name).Add("arguments", call.arguments)) &&
+           SendItem("response.output_item.done", call, item);
+  }
+
+  // What was no call stays in a stream as an item that is incomplete; its text comes as a message.
+  bool BreakCall(const OpenCall& call) {
     if (!request_.stream) return true;
-    const auto at = [&] {
-      JsonObject object;
-      object.Add("item_id", item_id).Add("output_index", index);
-      return object;
-    };
-    return Send("response.output_item.added",
-                JsonObject().Add("output_index", index).AddRaw("item", item("in_progress", ""))) &&
-           Send("response.function_call_arguments.delta", at().Add("delta", piece.text)) &&
-           Send("response.function_call_arguments.done", at().Add("arguments", piece.text)) &&
-           Send("response.output_item.done",
-                JsonObject().Add("output_index", index).AddRaw("item", items_.back()));
+    std::string& item = items_[call.output_index];
+    item = CallItem(call, "incomplete");
+    return SendItem("response.output_item.done", call, item);
+  }
+
+  // Before a call: the message that is open ends, and what follows the call is another.
+  bool EndMessage() {
+    if (!message_open_) return true;
+    if (request_.stream && !CloseMessage()) return false;
+    if (!request_.stream) AddMessageItem();
+    text_.clear();
+    message_id_ = NewId("msg");
+    return true;
   }
 
   bool Send(const char* type, JsonObject object) {
@@ -328,7 +369,8 @@ class ResponseShaper final : public Shaper {
   std::string id_, message_id_;
   int64_t created_;
   std::vector<ReplyPiece> pieces_;
-  std::vector<std::string> items_;  // output items that are complete
+  std::vector<std::string> items_;  // output items, but for the message that is open
+  std::vector<OpenCall> calls_;     // by their numbers
   std::string text_;                // of the message that is open
   bool message_open_ = false;
   bool cut_ = false;

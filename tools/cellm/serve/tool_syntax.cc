@@ -11,7 +11,6 @@ namespace cellm::tools::serve {
 namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
-constexpr std::string_view kGemmaQuote = "<|\"|>";
 constexpr int kMaxDepth = 32;
 constexpr size_t kMaxNameBytes = 128;
 
@@ -24,20 +23,13 @@ constexpr CallMarker kMarkers[] = {
     {"<|python_tag|>", "", CallBody::kJson},
     {"<|START_ACTION|>", "<|END_ACTION|>", CallBody::kJson},
     {"<|tools_prefix|>", "<|tools_suffix|>", CallBody::kJson},
-    {"<function=", "</function>", CallBody::kFunctionTag},
+    {kFunctionTag, "</function>", CallBody::kFunctionTag},
 };
 
 std::string_view Trim(std::string_view text) {
   const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
   const size_t end = text.find_last_not_of(kSpace);
   return end == std::string_view::npos ? std::string_view() : text.substr(begin, end + 1 - begin);
-}
-
-const Tool* FindTool(std::span<const Tool> tools, std::string_view name) {
-  for (const Tool& tool : tools) {
-    if (tool.name == name) return &tool;
-  }
-  return nullptr;
 }
 
 // What our JSON reader takes beyond JSON (NaN, infinities) is no argument that a client can read.
@@ -71,11 +63,11 @@ bool ReadOneCall(json::Value value, std::span<const Tool> tools, bool known_only
   if (function.is_object()) return ReadOneCall(function, tools, known_only, out);
   std::string_view name;
   json::Value arguments;
-  for (const char* key : {"name", "tool_name", "function", "tool"}) {
+  for (const std::string_view key : kNameKeys) {
     if (name.empty() && !value.Find(key).GetString(&name)) name = {};
   }
   if (!name.empty()) {
-    for (const char* key : {"arguments", "parameters", "args"}) {
+    for (const std::string_view key : kArgumentKeys) {
       if (!arguments.exists()) arguments = value.Find(key);
     }
   } else if (value.size() == 1 && value.First().is_object()) {
@@ -108,10 +100,7 @@ class ValueReader {
 
   bool Identifier(std::string* out) {
     const size_t begin = at_;
-    while (!AtEnd() && (std::isalnum(static_cast<unsigned char>(Peek())) != 0 || Peek() == '_' ||
-                        Peek() == '.' || Peek() == '-')) {
-      ++at_;
-    }
+    while (!AtEnd() && IsNameByte(Peek())) ++at_;
     *out = text_.substr(begin, at_ - begin);
     return !out->empty();
   }
@@ -225,23 +214,10 @@ class ValueReader {
   }
 
   bool Scalar(std::string* out) {
-    const size_t end = std::min(text_.find_first_of(",)]} \t\r\n", at_), text_.size());
-    const std::string word(text_.substr(at_, end - at_));
+    const size_t end = std::min(text_.find_first_of(kScalarEnds, at_), text_.size());
+    const std::string_view word = text_.substr(at_, end - at_);
     at_ = end;
-    constexpr std::pair<std::string_view, std::string_view> kConstants[] = {
-        {"True", "true"},   {"true", "true"}, {"False", "false"},
-        {"false", "false"}, {"None", "null"}, {"null", "null"}};
-    for (const auto& [from, to] : kConstants) {
-      if (word != from) continue;
-      *out += to;
-      return true;
-    }
-    const auto parsed = json::Document::Parse(word, "value");
-    if (!parsed.ok() || !(*parsed)->root().is_number() || !AllFinite((*parsed)->root())) {
-      return false;
-    }
-    *out += json::Serialize((*parsed)->root());
-    return true;
+    return ReadScalar(word, true, out);
   }
 
   std::string_view text_;
@@ -249,7 +225,44 @@ class ValueReader {
   bool python_;
 };
 
-// Whether the schema of a tool says that this parameter is text.
+}  // namespace
+
+std::span<const CallMarker> CallMarkers() { return kMarkers; }
+
+bool IsFunctionName(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxNameBytes &&
+         std::all_of(name.begin(), name.end(), IsNameByte);
+}
+
+const Tool* FindTool(std::span<const Tool> tools, std::string_view name) {
+  for (const Tool& tool : tools) {
+    if (tool.name == name) return &tool;
+  }
+  return nullptr;
+}
+
+bool IsNameByte(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         c == '-' || c == '.';
+}
+
+bool ReadScalar(std::string_view word, bool any_notation, std::string* out) {
+  constexpr std::pair<std::string_view, std::string_view> kConstants[] = {
+      {"true", "true"}, {"false", "false"}, {"null", "null"},
+      {"True", "true"}, {"False", "false"}, {"None", "null"}};
+  for (const auto& [from, to] : std::span(kConstants).first(any_notation ? 6 : 3)) {
+    if (word != from) continue;
+    *out += to;
+    return true;
+  }
+  const auto parsed = json::Document::Parse(word, "value");
+  if (!parsed.ok() || !(*parsed)->root().is_number() || !AllFinite((*parsed)->root())) {
+    return false;
+  }
+  *out += json::Serialize((*parsed)->root());
+  return true;
+}
+
 bool IsTextParameter(const Tool* tool, std::string_view key) {
   if (tool == nullptr || tool->parameters.empty()) return false;
   const auto schema = json::Document::Parse(tool->parameters, "parameters");
@@ -270,16 +283,10 @@ std::string ParameterValue(std::string_view text, const Tool* tool, std::string_
   return json::Quote(text);
 }
 
-}  // namespace
-
-std::span<const CallMarker> CallMarkers() { return kMarkers; }
-
-bool IsFunctionName(std::string_view name) {
-  return !name.empty() && name.size() <= kMaxNameBytes &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                  c == '_' || c == '-' || c == '.';
-         });
+size_t PartialMarker(std::string_view text, std::string_view marker) {
+  size_t length = std::min(text.size(), marker.empty() ? 0 : marker.size() - 1);
+  while (length > 0 && text.substr(text.size() - length) != marker.substr(0, length)) --length;
+  return length;
 }
 
 bool ReadArguments(std::string_view text, std::string* out) {
@@ -339,13 +346,10 @@ bool ReadGemmaCall(std::string_view text, std::vector<ToolCall>* out) {
 
 bool ReadFunctionTag(std::string_view text, std::span<const Tool> tools,
                      std::vector<ToolCall>* out) {
-  constexpr std::string_view kOpen = "<function=";
   constexpr std::string_view kClose = "</function>";
-  constexpr std::string_view kParameter = "<parameter=";
-  constexpr std::string_view kParameterEnd = "</parameter>";
   text = Trim(text);
-  if (!text.starts_with(kOpen) || !text.ends_with(kClose)) return false;
-  text = text.substr(kOpen.size(), text.size() - kOpen.size() - kClose.size());
+  if (!text.starts_with(kFunctionTag) || !text.ends_with(kClose)) return false;
+  text = text.substr(kFunctionTag.size(), text.size() - kFunctionTag.size() - kClose.size());
   const size_t name_end = text.find('>');
   if (name_end == std::string_view::npos) return false;
   ToolCall call = {std::string(text.substr(0, name_end)), {}};
@@ -361,11 +365,11 @@ bool ReadFunctionTag(std::string_view text, std::span<const Tool> tools,
   while (!text.empty()) {
     const size_t key_end = text.find('>');
     const size_t end = text.find(kParameterEnd);
-    if (!text.starts_with(kParameter) || key_end == std::string_view::npos ||
+    if (!text.starts_with(kParameterTag) || key_end == std::string_view::npos ||
         end == std::string_view::npos || end < key_end) {
       return false;
     }
-    const std::string_view key = text.substr(kParameter.size(), key_end - kParameter.size());
+    const std::string_view key = text.substr(kParameterTag.size(), key_end - kParameterTag.size());
     arguments.AddRaw(key, ParameterValue(text.substr(key_end + 1, end - key_end - 1), tool, key));
     text = Trim(text.substr(end + kParameterEnd.size()));
   }

@@ -2,7 +2,7 @@
 #define CELLM_TOOLS_CELLM_SERVE_TOOL_SYNTAX_H_
 
 // How models write tool calls, and what the calls say. Pure functions over whole texts;
-// reply_parser.h finds them in a stream.
+// reply_parser.h finds them in a stream, and call_preview.h reads them while they arrive.
 //
 //   <tool_call>{"name": "f", "arguments": {...}}</tool_call>      Hermes, Qwen, Granite 4
 //   <tool_call><function=f><parameter=k>v</parameter></function></tool_call>   Qwen 3.5 and Coder
@@ -67,6 +67,30 @@ bool ReadFunctionTag(std::string_view text, std::span<const Tool> tools,
 // Arguments as a model wrote them, as a JSON object: false when they are none.
 bool ReadArguments(std::string_view text, std::string* out);
 bool IsFunctionName(std::string_view name);
+const Tool* FindTool(std::span<const Tool> tools, std::string_view name);
+
+// ---- what is read byte by byte, too (value_stream.h, call_preview.h) ----
+
+inline constexpr std::string_view kGemmaQuote = "<|\"|>";
+inline constexpr std::string_view kScalarEnds = ",)]} \t\r\n";  // behind a number or a constant
+inline constexpr std::string_view kFunctionTag = "<function=";
+inline constexpr std::string_view kParameterTag = "<parameter=";
+inline constexpr std::string_view kParameterEnd = "</parameter>";
+// Keys of a call in JSON, what comes first counting first.
+inline constexpr std::string_view kNameKeys[] = {"name", "tool_name", "function", "tool"};
+inline constexpr std::string_view kArgumentKeys[] = {"arguments", "parameters", "args"};
+
+// A byte of a name without quotes.
+bool IsNameByte(char c);
+// Appends a number, true, false or null to *out as JSON. `any_notation`: as Python writes them,
+// too. False: it is none.
+bool ReadScalar(std::string_view word, bool any_notation, std::string* out);
+// Whether the schema of a tool says that this parameter is text.
+bool IsTextParameter(const Tool* tool, std::string_view key);
+// What stands between "<parameter=k>" and "</parameter>", as JSON.
+std::string ParameterValue(std::string_view text, const Tool* tool, std::string_view key);
+// How many bytes at the end of `text` could be the beginning of `marker` (not all of it).
+size_t PartialMarker(std::string_view text, std::string_view marker);
 
 // Finds where a bracketed value ends while it arrives, counting brackets outside of strings.
 class ValueExtent {
