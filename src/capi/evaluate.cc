@@ -182,7 +182,8 @@ Status AddStates(void* user, int32_t position, Rows states) {
 
 bool StopAsked(void* user) {
   const Pooling& pooling = *static_cast<Pooling*>(user);
-  return pooling.stop_flag != nullptr && *pooling.stop_flag != 0;
+  // Another thread may set it; nothing else depends on it.
+  return pooling.stop_flag != nullptr && __atomic_load_n(pooling.stop_flag, __ATOMIC_RELAXED) != 0;
 }
 
 // The embedding of a list that was evaluated to its end.

@@ -12,6 +12,7 @@ import unittest
 from serve_support import MODEL, Server, ServerCase, content
 
 CHAT = "/v1/chat/completions"
+TEXTS = [f"The {i}th of many texts that have not been seen before. " * 8 for i in range(200)]
 
 
 def end_bias(server):
@@ -20,15 +21,20 @@ def end_bias(server):
     return {str(token): -100 for token in [*tokens, 4084]}
 
 
-def open_stream(server, text, **fields):
-    """Sends a chat request and leaves the connection open; returns it after the head was read."""
+def send(server, path, body):
+    """Sends a request and leaves the connection open."""
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
-    body = json.dumps({"messages": [{"role": "user", "content": text}], "stream": True,
-                       "temperature": 0, **fields}).encode()
-    connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+    body = json.dumps(body).encode()
+    connection.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\n"
                        b"Content-Type: application/json\r\n"
-                       b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                       b"Content-Length: %d\r\n\r\n" % (path.encode(), len(body)) + body)
     return connection
+
+
+def open_stream(server, text, **fields):
+    """Sends a chat request and leaves the connection open."""
+    return send(server, CHAT, {"messages": [{"role": "user", "content": text}], "stream": True,
+                               "temperature": 0, **fields})
 
 
 def read_until(connection, mark, count=1):
@@ -68,6 +74,32 @@ class Departures(ServerCase):
         steps = self.server.metric("cellm_steps_total")
         self.server.wait_metric("cellm_running", 0)
         self.assertLessEqual(self.server.metric("cellm_steps_total") - steps, 1)
+
+    def test_a_client_that_waits_for_embeddings_leaves(self):
+        """While they are evaluated: at most one further step is made, of two hundred texts."""
+        departed = self.server.metric("cellm_clients_departed_total")
+        connection = send(self.server, "/v1/embeddings", {"input": TEXTS})
+        self.server.wait_metric("cellm_running", 1)
+        connection.close()
+        steps = self.server.metric("cellm_steps_total")
+        self.server.wait_metric("cellm_clients_departed_total", departed + 1)
+        self.assertLessEqual(self.server.metric("cellm_steps_total") - steps, 1)
+        self.assertEqual(self.server.metric("cellm_running"), 0)
+
+    def test_embeddings_whose_client_left_never_start(self):
+        """While they wait behind a reply, which goes on."""
+        departed = self.server.metric("cellm_clients_departed_total")
+        first = open_stream(self.server, "Count to a trillion.", max_tokens=60,
+                            logit_bias=end_bias(self.server))
+        read_until(first, b'"content": "', 3)
+        second = send(self.server, "/v1/embeddings", {"input": TEXTS})
+        self.server.wait_metric("cellm_waiting", 1)
+        second.close()
+        self.server.wait_metric("cellm_clients_departed_total", departed + 1)
+        self.assertEqual(self.server.metric("cellm_waiting"), 0)
+        self.assertEqual(self.server.metric("cellm_running"), 1)
+        read_until(first, b"[DONE]")
+        first.close()
 
     def test_users_row_64_a_queued_request_whose_client_left_never_starts(self):
         """users.md row 64: it is gone before it has a place, and nothing is evaluated for it."""

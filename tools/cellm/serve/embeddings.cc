@@ -155,10 +155,16 @@ int ServeEmbeddings(ServerState& state, HttpExchange& exchange) {
   std::vector<float> vectors(lists.size() * length);
   size_t floats = 0;
   cellm_error failure = CELLM_ERROR_INIT;
-  if (cellm_engine_embed(model->engine.get(), lists.data(), lists.size(), &request.options,
-                         vectors.data(), vectors.size(), &floats, &failure) != CELLM_OK) {
-    return Answer(exchange, FromCellm(failure, "input"), {});
+  const std::shared_ptr<const Watch> client = model->runner->WatchClient(exchange.socket());
+  request.options.stop_flag = client->gone_flag();
+  const cellm_status status =
+      cellm_engine_embed(model->engine.get(), lists.data(), lists.size(), &request.options,
+                         vectors.data(), vectors.size(), &floats, &failure);
+  if (status == CELLM_CANCELLED && client->client_gone()) {
+    state.metrics.departed.fetch_add(1, std::memory_order_relaxed);
+    return 499;  // as nginx counts them; nobody is there to read it
   }
+  if (status != CELLM_OK) return Answer(exchange, FromCellm(failure, "input"), {});
   std::string data;
   for (size_t i = 0; i < lists.size(); ++i) {
     if (i > 0) data += ", ";

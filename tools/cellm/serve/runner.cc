@@ -153,19 +153,49 @@ bool Runner::Collect(Reply* reply) {
   }
 }
 
+std::shared_ptr<const Watch> Runner::WatchClient(int socket) {
+  auto watch = std::make_shared<Watch>();
+  watch->socket_ = socket;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    watches_.push_back(watch);
+  }
+  changed_.notify_all();
+  return watch;
+}
+
+// Those that somebody still holds; the others are forgotten. Under mutex_.
+std::vector<std::shared_ptr<Watch>> Runner::LiveWatches() {
+  std::vector<std::shared_ptr<Watch>> live;
+  std::erase_if(watches_, [&](const std::weak_ptr<Watch>& each) {
+    std::shared_ptr<Watch> watch = each.lock();
+    if (watch == nullptr) return true;
+    live.push_back(std::move(watch));
+    return false;
+  });
+  return live;
+}
+
 void Runner::Run() {
   std::vector<std::shared_ptr<Reply>> now;
   std::vector<pollfd> sockets;
   for (;;) {
+    std::vector<std::shared_ptr<Watch>> watches;
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      while (replies_.empty() && !stopping_) changed_.wait(lock);
-      if (replies_.empty()) return;  // stopping, and everything has ended
+      for (;;) {
+        watches = LiveWatches();
+        if (!replies_.empty() || !watches.empty() || stopping_) break;
+        changed_.wait(lock);
+      }
+      if (replies_.empty() && stopping_) return;  // everything has ended
       now = replies_;
     }
     sockets.clear();
     for (const std::shared_ptr<Reply>& reply : now)
       sockets.push_back({reply->socket_, POLLRDHUP, 0});
+    for (const std::shared_ptr<Watch>& watch : watches)
+      sockets.push_back({watch->socket_, POLLRDHUP, 0});
     if (::poll(sockets.data(), sockets.size(), 0) > 0) {
       for (size_t i = 0; i < now.size(); ++i) {
         if (sockets[i].revents == 0) continue;
@@ -173,10 +203,16 @@ void Runner::Run() {
         const std::lock_guard<std::mutex> lock(now[i]->mutex_);
         now[i]->client_gone_ = true;
       }
+      for (size_t i = 0; i < watches.size(); ++i) {
+        if (sockets[now.size() + i].revents == 0) continue;
+        __atomic_store_n(&watches[i]->gone_, 1, __ATOMIC_RELAXED);
+      }
     }
+    watches.clear();
     int32_t ran = 0;
-    // What a step cannot do ends the request that it is about; polling says so.
-    (void)cellm_engine_step(engine_, &ran, nullptr);
+    // What a step cannot do ends the request that it is about; polling says so. Without replies
+    // the steps are those of the threads that are watched.
+    if (!now.empty()) (void)cellm_engine_step(engine_, &ran, nullptr);
     std::vector<std::shared_ptr<Reply>> ended;
     for (const std::shared_ptr<Reply>& reply : now) {
       if (Collect(reply.get())) ended.push_back(reply);

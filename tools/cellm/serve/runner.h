@@ -15,6 +15,10 @@
 // nothing but step, connection threads wait on a condition with a time, and the sockets of all
 // replies are looked at between two steps: who is gone is cancelled before the next step, waiting
 // or running.
+//
+// Embeddings are no replies: the connection's thread computes them (cellm_engine_embed) and sees
+// nothing meanwhile. The engine thread looks at their sockets, too, between its steps, or every
+// kIdleNs while it has none, and sets the flag that ends them.
 
 #include <condition_variable>
 #include <cstdint>
@@ -37,6 +41,19 @@ struct TokenEvent {
   int32_t finish = CELLM_FINISH_NONE;
   float logprob = 0;
   std::vector<cellm_logprob> top;
+};
+
+// A client whose request is computed in its connection's thread. Made by Runner::Watch.
+class Watch {
+ public:
+  // Not 0 once the client has left: a stop_flag of the C API. Valid as long as this.
+  const volatile int32_t* gone_flag() const { return &gone_; }
+  bool client_gone() const { return __atomic_load_n(&gone_, __ATOMIC_RELAXED) != 0; }
+
+ private:
+  friend class Runner;
+  int socket_ = -1;
+  int32_t gone_ = 0;  // atomic: written by the engine thread, read by whoever computes
 };
 
 // One reply in production. Made by Runner::Start; Next() by one thread at a time.
@@ -90,16 +107,20 @@ class Runner {
                      std::shared_ptr<Reply>* reply, cellm_error* error);
   // Replies under way, waiting ones included.
   size_t active() const;
+  // Looks at this client until the result is let go of.
+  std::shared_ptr<const Watch> WatchClient(int socket);
 
  private:
   explicit Runner(cellm_engine* engine) : engine_(engine) {}
   void Run();
   bool Collect(Reply* reply);
+  std::vector<std::shared_ptr<Watch>> LiveWatches();
 
   cellm_engine* engine_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<Reply>> replies_;  // guarded by mutex_
+  std::vector<std::weak_ptr<Watch>> watches_;    // guarded by mutex_
   bool stopping_ = false;                        // guarded by mutex_
   platform::Thread thread_;
 };
