@@ -1,6 +1,7 @@
 #include "constrain/json_numbers.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace cellm::constrain {
@@ -10,6 +11,7 @@ constexpr int64_t kLargestInteger = 999'999'999'999'999'999;
 constexpr int64_t kLargestExact = 999'999'999'999'999;  // 15 digits
 constexpr int64_t kMostListed = 2000;                   // multiples that are written out one by one
 constexpr int64_t kMostRemainders = 1000;
+constexpr size_t kMostStepDigits = 6;  // up to 5^6 remainders
 
 CodePoints Digit(char first, char last) {
   return CodePoints(static_cast<char32_t>(first), static_cast<char32_t>(last));
@@ -185,20 +187,53 @@ CharAutomaton FractionAgainst(bool at_least, const std::string& bound, bool open
   return out;
 }
 
+// What may stand behind a whole part so that the number is a multiple of step / 10^digits, which
+// divides 1: nothing, or a point and up to `digits` digits. One state for each number of digits and
+// remainder.
+CharAutomaton FractionMultiples(int64_t step, size_t digits) {
+  CharAutomaton out;
+  const int32_t start = out.AddState(true);
+  std::vector<int64_t> scale(digits + 1, 1);  // scale[k] = 10^k
+  for (size_t k = 1; k <= digits; ++k) scale[k] = scale[k - 1] * 10;
+  const int32_t point = out.AddState(false);
+  out.AddEdge(start, point, Digit('.', '.'));
+  std::map<int64_t, int32_t> row = {{0, point}};  // by what the digits so far leave, as a number
+  for (size_t k = 1; k <= digits; ++k) {
+    std::map<int64_t, int32_t> next;
+    for (const auto& [rest, from] : row) {
+      for (int64_t digit = 0; digit <= 9; ++digit) {
+        // Digits that are equal in what they leave for those behind them share a state.
+        const int64_t value = (rest + digit * scale[digits - k]) % step;
+        const auto [place, is_new] = next.try_emplace(value, 0);
+        if (is_new) place->second = out.AddState(value == 0);
+        const char c = static_cast<char>('0' + digit);
+        out.AddEdge(from, place->second, Digit(c, c));
+      }
+    }
+    row = std::move(next);
+  }
+  return out;
+}
+
 struct Side {
   Decimal bound;  // not negative
   bool open = false;
 };
 
-// Numbers from low to high, both >= 0, with up to `digits` digits behind the point.
-Status AddMagnitudes(const Side& low, const Side& high, size_t digits, std::string_view sign,
-                     Grammar* grammar, std::vector<ExprId>* out) {
+// Numbers from low to high, both >= 0, with up to `digits` digits behind the point. `step`:
+// multiples of step / 10^digits; 0: all.
+Status AddMagnitudes(const Side& low, const Side& high, size_t digits, int64_t step,
+                     std::string_view sign, Grammar* grammar, std::vector<ExprId>* out) {
   const int64_t first = WholePart(low.bound, kLargestExact);
   const int64_t last = WholePart(high.bound, kLargestExact);
-  const auto add = [&](ExprId whole, CharAutomaton fraction) {
-    if (!Trim(&fraction)) return;
+  const auto add = [&](ExprId whole, CharAutomaton fraction) -> Status {
+    if (step != 0) {
+      CELLM_ASSIGN_OR_RETURN(fraction, Intersect(fraction, FractionMultiples(step, digits)));
+    }
+    if (!Trim(&fraction)) return OkStatus();
     out->push_back(grammar->Sequence(
         {grammar->Bytes(sign), whole, SpellAutomaton(fraction, Spelling::kPlain, grammar)}));
+    return OkStatus();
   };
   CharAutomaton above = FractionAgainst(true, low.bound.fraction, low.open, digits);
   CharAutomaton below = FractionAgainst(false, high.bound.fraction, high.open, digits);
@@ -206,16 +241,13 @@ Status AddMagnitudes(const Side& low, const Side& high, size_t digits, std::stri
   const ExprId first_text = grammar->Bytes(std::to_string(first));
   if (first == last) {
     CELLM_ASSIGN_OR_RETURN(CharAutomaton both, Intersect(above, below));
-    add(first_text, std::move(both));
-    return OkStatus();
+    return add(first_text, std::move(both));
   }
-  add(first_text, std::move(above));
-  add(grammar->Bytes(std::to_string(last)), std::move(below));
-  if (first + 1 < last) {
-    add(SpellAutomaton(IntegerRange(first + 1, last - 1), Spelling::kPlain, grammar),
-        FractionAgainst(true, "", false, digits));
-  }
-  return OkStatus();
+  CELLM_RETURN_IF_ERROR(add(first_text, std::move(above)));
+  CELLM_RETURN_IF_ERROR(add(grammar->Bytes(std::to_string(last)), std::move(below)));
+  if (first + 1 >= last) return OkStatus();
+  return add(SpellAutomaton(IntegerRange(first + 1, last - 1), Spelling::kPlain, grammar),
+             FractionAgainst(true, "", false, digits));
 }
 
 }  // namespace
@@ -277,6 +309,38 @@ int Compare(const Decimal& a, const Decimal& b) {
   }
   size = size < 0 ? -1 : size > 0 ? 1 : 0;
   return a.negative ? -size : size;
+}
+
+bool IsMultiple(const Decimal& value, const Decimal& factor) {
+  const size_t digits = std::max(value.fraction.size(), factor.fraction.size());
+  if (factor.negative || factor.is_zero()) return false;
+  const auto scaled = [&](const Decimal& d, unsigned __int128* out) {
+    if (d.whole.size() + digits > 38) return false;
+    *out = 0;
+    for (const char c : d.whole + d.fraction) *out = *out * 10 + static_cast<unsigned>(c - '0');
+    for (size_t i = d.fraction.size(); i < digits; ++i) *out *= 10;
+    return true;
+  };
+  unsigned __int128 dividend = 0;
+  unsigned __int128 divisor = 0;
+  return scaled(value, &dividend) && scaled(factor, &divisor) && dividend % divisor == 0;
+}
+
+bool NumberBounds::SetStep(const Decimal& factor) {
+  if (factor.negative || factor.whole != "0" || factor.fraction.empty() ||
+      factor.fraction.size() > kMostStepDigits) {
+    return false;
+  }
+  int64_t one = 1;
+  int64_t numerator = 0;
+  for (const char c : factor.fraction) {
+    numerator = numerator * 10 + (c - '0');
+    one *= 10;
+  }
+  if (one % numerator != 0) return false;
+  step = numerator;
+  step_digits = factor.fraction.size();
+  return true;
 }
 
 void NumberBounds::RaiseLow(const Decimal& bound, bool open) {
@@ -347,7 +411,7 @@ Result<ExprId> NumberExpr(const NumberBounds& bounds, Grammar* grammar) {
   if (!bounds.bounded()) return AnyNumber(grammar);
   if (bounds.multiple_of != 0) return IntegerExpr(bounds, grammar);
   size_t whole = 1;
-  size_t fraction = 0;
+  size_t fraction = bounds.step_digits;
   for (const bool is_low : {true, false}) {
     if (!(is_low ? bounds.has_low : bounds.has_high)) continue;
     const Decimal& bound = is_low ? bounds.low : bounds.high;
@@ -357,12 +421,14 @@ Result<ExprId> NumberExpr(const NumberBounds& bounds, Grammar* grammar) {
   if (whole + fraction > 15 && fraction > 0) {
     return Unsupported("a bound of a number has more than 15 digits; round it");
   }
-  if (whole >= 15) return IntegerExpr(bounds, grammar);
+  if (whole >= 15) return IntegerExpr(bounds, grammar);  // multiples of a fraction that divides 1
   // Where one side is open, numbers go on to ten digits with a fraction and to 15 without.
   const bool both = bounds.has_low && bounds.has_high;
   if (!both) whole = std::max(whole + 1, std::min<size_t>(10, 15 - fraction));
   whole = std::min<size_t>(whole, 15);
-  const size_t digits = std::max<size_t>({1, 15 - std::min<size_t>(whole, 14), fraction});
+  const size_t digits = bounds.step != 0
+                            ? bounds.step_digits
+                            : std::max<size_t>({1, 15 - std::min<size_t>(whole, 14), fraction});
   Decimal end;
   end.whole = std::string(whole, '9');
   const auto magnitude = [](Decimal d) {
@@ -376,20 +442,22 @@ Result<ExprId> NumberExpr(const NumberBounds& bounds, Grammar* grammar) {
     const bool from_zero = !bounds.has_low || bounds.low.negative;
     const Side low = from_zero ? Side{zero, false} : Side{bounds.low, bounds.low_open};
     const Side high = bounds.has_high ? Side{bounds.high, bounds.high_open} : Side{end, false};
-    CELLM_RETURN_IF_ERROR(AddMagnitudes(low, high, digits, "", grammar, &parts));
+    CELLM_RETURN_IF_ERROR(AddMagnitudes(low, high, digits, bounds.step, "", grammar, &parts));
   }
   if (!bounds.has_low || bounds.low.negative) {
     const bool to_zero = !bounds.has_high || !bounds.high.negative;
     const Side low = to_zero ? Side{zero, true} : Side{magnitude(bounds.high), bounds.high_open};
     const Side high =
         bounds.has_low ? Side{magnitude(bounds.low), bounds.low_open} : Side{end, false};
-    CELLM_RETURN_IF_ERROR(AddMagnitudes(low, high, digits, "-", grammar, &parts));
+    CELLM_RETURN_IF_ERROR(AddMagnitudes(low, high, digits, bounds.step, "-", grammar, &parts));
   }
   if (!both && whole < 15) {
     const int64_t edge = WholePart(end, kLargestExact) + 1;
-    const CharAutomaton rest =
-        bounds.has_low ? IntegerRange(edge, kLargestExact) : IntegerRange(-kLargestExact, -edge);
-    parts.push_back(SpellAutomaton(rest, Spelling::kPlain, grammar));
+    const auto add = [&](int64_t low, int64_t high) {
+      parts.push_back(SpellAutomaton(IntegerRange(low, high), Spelling::kPlain, grammar));
+    };
+    if (!bounds.has_high) add(edge, kLargestExact);
+    if (!bounds.has_low) add(-kLargestExact, -edge);
   }
   if (parts.empty()) return NoNumber();
   return grammar->Alternatives(std::move(parts));

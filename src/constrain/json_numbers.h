@@ -26,6 +26,10 @@ struct Decimal {
 };
 // From a JSON number. False when it has more than 30 digits or is not finite.
 bool ParseDecimal(std::string_view text, Decimal* out);
+// Whether value / factor is a whole number, computed with decimals: 0.3 is a multiple of 0.1, which
+// quotients of doubles deny. False, too, when the numbers have more than 38 digits together or the
+// factor is not above 0.
+bool IsMultiple(const Decimal& value, const Decimal& factor);
 // -1, 0, 1.
 int Compare(const Decimal& a, const Decimal& b);
 
@@ -34,10 +38,16 @@ struct NumberBounds {
   Decimal low, high;
   bool low_open = false, high_open = false;  // the bound itself is not allowed
   int64_t multiple_of = 0;                   // 0: any
-  bool bounded() const { return has_low || has_high || multiple_of != 0; }
+  // A fraction that numbers are multiples of, step / 10^step_digits. It divides 1, so that what
+  // stands before the point does not matter, and whole numbers are multiples. 0: none.
+  int64_t step = 0;
+  size_t step_digits = 0;
+  bool bounded() const { return has_low || has_high || multiple_of != 0 || step != 0; }
 
   void RaiseLow(const Decimal& bound, bool open);
   void LowerHigh(const Decimal& bound, bool open);
+  // False: it is no fraction that divides 1, or has more than 6 digits.
+  bool SetStep(const Decimal& factor);
 };
 
 // Integers have at most 18 digits, so that 64 bits hold them.

@@ -337,14 +337,24 @@ Result<ExprId> SchemaCompiler::Number(const Members& members, bool integer,
     if (!multiple.is_number()) {
       return InvalidArgument("%s: \"multipleOf\" must be a number", where.c_str());
     }
-    if (!multiple.GetInt64(&factor) || factor <= 0) {
-      return Unsupported("%s: \"multipleOf\" can be ensured for whole numbers above 0 only",
-                         where.c_str());
+    const bool is_whole = multiple.GetInt64(&factor) && factor > 0;
+    Decimal fraction;
+    NumberBounds with_step;
+    if (!is_whole &&
+        !(ParseDecimal(json::Serialize(multiple), &fraction) && with_step.SetStep(fraction))) {
+      return Unsupported(
+          "%s: \"multipleOf\" can be ensured for whole numbers above 0 and for fractions that "
+          "divide 1, such as 0.5 and 0.01",
+          where.c_str());
     }
-    if (bounds.multiple_of != 0 && bounds.multiple_of != factor) {
+    const bool others = bounds.multiple_of != 0 || bounds.step != 0;
+    if (others && (bounds.multiple_of != factor || bounds.step != with_step.step ||
+                   bounds.step_digits != with_step.step_digits)) {
       return Unsupported("%s: two different \"multipleOf\" at the same time", where.c_str());
     }
     bounds.multiple_of = factor;
+    bounds.step = with_step.step;
+    bounds.step_digits = with_step.step_digits;
   }
   const Result<ExprId> expr =
       integer ? IntegerExpr(bounds, grammar_) : NumberExpr(bounds, grammar_);

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/utf8.h"
 #include "constrain/json_formats.h"
+#include "constrain/json_numbers.h"
 
 namespace cellm::constrain {
 namespace {
@@ -367,10 +368,12 @@ Result<bool> SchemaDocument::NumberAccepts(json::Value schema, json::Value value
   if (schema.Find("maximum").GetDouble(&bound) && number > bound) return false;
   if (schema.Find("exclusiveMinimum").GetDouble(&bound) && number <= bound) return false;
   if (schema.Find("exclusiveMaximum").GetDouble(&bound) && number >= bound) return false;
-  if (schema.Find("multipleOf").GetDouble(&bound) && bound > 0) {
-    return std::fmod(number, bound) == 0;
-  }
-  return true;
+  const json::Value multiple = schema.Find("multipleOf");
+  if (!multiple.is_number()) return true;
+  Decimal dividend;
+  Decimal divisor;
+  return ParseDecimal(json::Serialize(value), &dividend) &&
+         ParseDecimal(json::Serialize(multiple), &divisor) && IsMultiple(dividend, divisor);
 }
 
 Result<bool> SchemaDocument::ArrayAccepts(json::Value schema, json::Value value, int depth) const {

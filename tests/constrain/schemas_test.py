@@ -8,6 +8,7 @@ CELLM_TEST_LONG=1 100,000 schemas, in turns with even draws and with the logits 
 CELLM_TEST_SEED changes the seed, CELLM_TEST_SCHEMAS the count.
 """
 import datetime
+import decimal
 import json
 import os
 import random
@@ -77,6 +78,8 @@ class Schemas:
             schema[self.rng.choice(["maximum", "exclusiveMaximum"])] = bound(low + span)
         if self.chance(0.15):
             schema["multipleOf"] = self.rng.choice([2, 3, 7, 10, 64])
+        elif self.chance(0.15):
+            schema["multipleOf"] = self.rng.choice([0.5, 0.25, 0.2, 0.1, 0.05, 0.01, 0.3])
         return schema
 
     def array(self, depth):
@@ -203,14 +206,18 @@ def run(program, model, seed, count, samples):
             if result["refused"].startswith(("broken", "internal", "out of memory")):
                 wrong.append(f"{json.dumps(schema)}: {result['refused']}")
             continue
-        validator = jsonschema.Draft202012Validator(schema, format_checker=CHECKER)
+        # A multiple is one of decimals: quotients of doubles call 0.3 none of 0.1.
+        number = decimal.Decimal if '"multipleOf": 0.' in json.dumps(schema) else float
+        judged = json.loads(json.dumps(schema), parse_float=number)
+        validator = jsonschema.Draft202012Validator(judged, format_checker=CHECKER)
         for reply in result["replies"]:
             if not reply["finished"]:
                 cut += 1
                 continue
             finished += 1
             try:
-                error = next(validator.iter_errors(json.loads(reply["text"])), None)
+                error = next(validator.iter_errors(
+                    json.loads(reply["text"], parse_float=number)), None)
             except ValueError as failure:
                 error = failure
             if error is not None:
