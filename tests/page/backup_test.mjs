@@ -8,6 +8,7 @@ function sample() {
   const user = addTurn(c, null, "user", "hello");
   const reply = addTurn(c, user.id, "assistant", "hi");
   reply.state = "done";
+  reply.calls = [{ name: "f", arguments: "{\"a\":1}" }];
   reply.stats = { prompt_tokens: 1, cached_tokens: 0, generated_tokens: 2, first_token_ms: 3, tokens_per_second: 4, seed: 5 };
   return c;
 }

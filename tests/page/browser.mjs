@@ -477,6 +477,19 @@ pageTest("reasoning is folded, code is copied", { permissions: ["clipboard-read"
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "print(1)");
 });
 
+pageTest("calls of tools can be read", {}, async (page) => {
+  const hostile = "<img src=x onerror=window.hacked=1>";
+  await importConversation(page, [["user", "q"], ["assistant", "Let me look."]],
+    { 1: { calls: [{ name: "get_weather", arguments: "{\"city\":\"Rome\",\"days\":2}" },
+      { name: hostile, arguments: hostile }] } });
+  const calls = columns(page).last().locator(".call");
+  assert.equal(await calls.count(), 2);
+  assert.equal(await calls.first().locator(".call-name").innerText(), "get_weather");
+  assert.equal(await calls.first().locator("pre").innerText(), "{\n  \"city\": \"Rome\",\n  \"days\": 2\n}");
+  assert.equal(await calls.last().locator("pre").innerText(), hostile);
+  assert.equal(await page.locator(".log img").count(), 0);
+});
+
 pageTest("a reload keeps conversations, columns and options; clear removes them", {}, async (page) => {
   await makeGreedy(page);
   await ask(page, "What is the capital of France?");

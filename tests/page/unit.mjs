@@ -5,3 +5,4 @@ import "./format_test.mjs";
 import "./markdown_test.mjs";
 import "./metrics_test.mjs";
 import "./stream_test.mjs";
+import "./tool_calls_test.mjs";

@@ -320,7 +320,8 @@ class App implements Actions {
   regenerate(conversation: Conversation, reply: Turn): void {
     if (!this.canBegin(conversation)) return;
     // A reply that never began leaves nothing worth keeping.
-    const nothing = reply.state === "failed" && reply.text === "" && reply.reasoning === "";
+    const nothing = reply.state === "failed" && reply.text === "" && reply.reasoning === "" &&
+      reply.calls.length === 0;
     if (nothing) removeTurn(conversation, reply);
     this.answer(conversation, reply.parent, !nothing);
   }

@@ -8,6 +8,7 @@ import {
   TurnStats,
   defaultSampling,
 } from "./conversation";
+import { readCalls } from "./tool_calls";
 
 const KIND = "cellm-conversations";
 const VERSION = 1;
@@ -109,6 +110,7 @@ function readTurn(value: unknown): Turn | null {
     text: value["text"],
     reasoning: text(value["reasoning"]),
     reasoning_ms: number(value["reasoning_ms"]),
+    calls: readCalls(value["calls"]),
     // Whoever was writing it is gone.
     state: state === "streaming" ? "stopped" : state,
     note: text(value["note"]),

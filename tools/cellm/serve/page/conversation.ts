@@ -1,6 +1,8 @@
 // What a conversation is: a tree of turns, of which one path is shown. Editing a message or asking
 // again adds a sibling and shows it; nothing that was said is lost. Plain data, as it is stored.
 
+import { ToolCall } from "./tool_calls";
+
 export type Role = "user" | "assistant";
 
 // done: ended by the model; length: by a limit; stopped: by the user; failed: see `note`.
@@ -24,6 +26,7 @@ export interface Turn {
   text: string;
   reasoning: string;
   reasoning_ms: number;
+  calls: ToolCall[];
   state: TurnState;
   note: string; // why it failed
   model: string;
@@ -144,6 +147,7 @@ export function addTurn(
     text,
     reasoning: "",
     reasoning_ms: 0,
+    calls: [],
     state: role === "user" ? "done" : "streaming",
     note: "",
     model: conversation.model,
@@ -274,7 +278,8 @@ export function copyPath(conversation: Conversation, now: number): Conversation 
   for (const turn of path(conversation)) {
     const made: Turn = addTurn(copy, parent, turn.role, turn.text);
     const { text, reasoning, reasoning_ms, state, note, model, stats } = turn;
-    Object.assign(made, { text, reasoning, reasoning_ms, state, note, model, stats });
+    const calls = turn.calls.map((call) => ({ ...call }));
+    Object.assign(made, { text, reasoning, reasoning_ms, calls, state, note, model, stats });
     if (turn.id === conversation.first_sent) copy.first_sent = made.id;
     parent = made.id;
   }

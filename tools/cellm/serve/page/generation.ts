@@ -18,6 +18,7 @@ import {
   sessionOf,
 } from "./conversation";
 import { readStream } from "./stream";
+import { addCallDeltas } from "./tool_calls";
 
 // A browser keeps six connections to one server; one is for the engine's numbers.
 export const MOST_STREAMS = 5;
@@ -44,6 +45,7 @@ export type ProgressListener = (progress: Progress, ended: boolean) => void;
 interface Delta {
   readonly content?: string | null;
   readonly reasoning_content?: string | null;
+  readonly tool_calls?: unknown;
 }
 
 export class Generations {
@@ -167,7 +169,8 @@ export class Generations {
     const { turn } = progress;
     const content = delta.content ?? "";
     const reasoning = delta.reasoning_content ?? "";
-    if (content === "" && reasoning === "") return;
+    const called = addCallDeltas(turn.calls, delta.tool_calls);
+    if (content === "" && reasoning === "" && !called) return;
     this.tokens_written++;
     if (progress.tokens++ === 0) progress.started_at = performance.now();
     progress.phase = "writing";
@@ -190,7 +193,7 @@ export class Generations {
     } else if (error instanceof TypeError) {
       progress.failure = new Failure(
         "gone",
-        turn.text === "" && turn.reasoning === ""
+        turn.text === "" && turn.reasoning === "" && turn.calls.length === 0
           ? goneFailure().message
           : "The connection broke before the reply was complete.",
       );

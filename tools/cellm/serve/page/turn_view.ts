@@ -8,6 +8,7 @@ import { formatCount, formatMs, formatRate } from "./format";
 import { Progress } from "./generation";
 import { icon, iconButton } from "./icons";
 import { MarkdownView, copyText } from "./markdown_view";
+import { showArguments } from "./tool_calls";
 
 export class TurnView {
   readonly element: HTMLElement;
@@ -16,6 +17,7 @@ export class TurnView {
   private readonly markdown = new MarkdownView();
   private reasoning: HTMLDetailsElement | null = null;
   private readonly reasoning_text = new MarkdownView();
+  private readonly calls = h("div", { class: "calls" });
   private editing = false;
   // What the foot was made from: made again only when it says something else.
   private foot_key = "";
@@ -60,7 +62,7 @@ export class TurnView {
   private showReply(progress: Progress | null): void {
     const { turn } = this;
     this.showReasoning(progress);
-    const waits = progress !== null && turn.text === "" && turn.reasoning === "";
+    const waits = progress !== null && turn.text === "" && turn.reasoning === "" && turn.calls.length === 0;
     if (waits) {
       if (this.body.querySelector(".waiting") === null) {
         replaceChildren(
@@ -73,6 +75,30 @@ export class TurnView {
     this.body.querySelector(".waiting")?.remove();
     if (this.markdown.element.parentNode === null) this.body.append(this.markdown.element);
     this.markdown.show(turn.text);
+    this.showCalls();
+  }
+
+  // Behind the text, each as a name and its arguments. Only the last one changes, while it is written.
+  private showCalls(): void {
+    const { calls } = this.turn;
+    if (calls.length === 0) return;
+    if (this.calls.parentNode === null) this.body.append(this.calls);
+    calls.forEach((call, index) => {
+      const shown = this.calls.children[index];
+      const text = showArguments(call);
+      if (shown !== undefined) {
+        if (shown.lastElementChild!.textContent !== text) shown.lastElementChild!.textContent = text;
+        return;
+      }
+      this.calls.append(
+        h(
+          "section",
+          { class: "call", "aria-label": `Call of ${call.name}` },
+          h("p", { class: "call-name" }, call.name),
+          h("pre", { class: "call-arguments", tabindex: "0" }, text),
+        ),
+      );
+    });
   }
 
   private showReasoning(progress: Progress | null): void {
