@@ -793,7 +793,8 @@ CELLM_API cellm_status cellm_engine_remove_journal(cellm_engine* engine, const c
  * writing the journal. When a reply was under way, *request is that reply: its next token is the
  * one after the last that was handed out, bit for bit what it would have been, on an engine of the
  * same context, K/V format and activations. (cellm_request_get_text has what was shown before.)
- * Else *request is null. A reply with a constraint is not gone on with: it ends as cancelled.
+ * Else *request is null. A reply whose constraint cannot be compiled ends as cancelled, which the
+ * log says.
  * `request` null: a reply under way ends as cancelled. hooks (null allowed):
  * of a reply under way; progress, progress_user and stop_flag are used, the rest comes from the
  * journal. Errors as for cellm_journal_info.status, and OUT_OF_RANGE: longer than the engine's

@@ -45,6 +45,10 @@ class ConstrainedReply {
   // The tokens that are certain now, at most `most`, and follows them; an end id when it is the
   // only one and nothing else may come. Valid until the next call.
   Result<std::span<const int32_t>> TakeCertain(size_t most, const sample::StopIds& end_ids);
+  // Follows a token that Sample() chose earlier. Internal: it is not allowed here.
+  Status Follow(int32_t id, const sample::StopIds& end_ids) {
+    return end_ids.Contains(id) ? OkStatus() : matcher_.Accept(id);
+  }
   // Nothing may follow.
   Result<bool> IsComplete() { return matcher_.MustEnd(); }
 

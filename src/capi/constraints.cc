@@ -74,7 +74,7 @@ Result<std::shared_ptr<constrain::Constraint>> ConstraintCache::Compile(
 
 Result<std::shared_ptr<constrain::Constraint>> ConstraintCache::Get(
     const cellm_request_options* options, const tokenizer::Tokenizer* tokenizer,
-    const sample::StopIds& end_ids, int32_t columns) {
+    const sample::StopIds& end_ids, int32_t columns, bool alone) {
   cellm_request_options known;
   CELLM_RETURN_IF_ERROR(ReadSized(options, "request options", &known));
   std::string_view text;
@@ -92,13 +92,14 @@ Result<std::shared_ptr<constrain::Constraint>> ConstraintCache::Get(
   }
   const constrain::ConstraintKind kind = static_cast<constrain::ConstraintKind>(known.constraint);
   const std::lock_guard<std::mutex> guard(mutex_);
-  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+  for (auto entry = entries_.begin(); !alone && entry != entries_.end(); ++entry) {
     if (entry->kind != kind || entry->text != text) continue;
     entries_.splice(entries_.begin(), entries_, entry);
     return entries_.front().constraint;
   }
   if (trie_ == nullptr) CELLM_RETURN_IF_ERROR(BuildTrie(*tokenizer, end_ids, columns));
   CELLM_ASSIGN_OR_RETURN(std::shared_ptr<constrain::Constraint> constraint, Compile(kind, text));
+  if (alone) return constraint;
   entries_.push_front({kind, std::string(text), constraint});
   if (entries_.size() > kMostEntries) entries_.pop_back();
   return constraint;

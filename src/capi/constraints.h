@@ -31,13 +31,14 @@ class ConstraintCache {
   // `memory` outlives the cache and what it gave.
   explicit ConstraintCache(BudgetAllocator& memory) : memory_(memory) {}
 
-  // The constraint of a request; null when it has none.
+  // The constraint of a request; null when it has none. alone: compiled for this caller and not
+  // kept, to be used before others know the request.
   //   InvalidArgument, Unsupported, OutOfRange  see constrain::CompileGrammar()
   //   NotFound     the model has no tokenizer       OutOfMemory  refused by the budget
   Result<std::shared_ptr<constrain::Constraint>> Get(const cellm_request_options* options,
                                                      const tokenizer::Tokenizer* tokenizer,
                                                      const sample::StopIds& end_ids,
-                                                     int32_t columns);
+                                                     int32_t columns, bool alone = false);
 
  private:
   struct Entry {

@@ -72,6 +72,10 @@ Status ReadRequestOptions(const cellm_request_options* given, const ModelState& 
   out->progress = options.progress;
   out->progress_user = options.progress_user;
   out->stop_flag = options.stop_flag;
+  std::string_view constraint;
+  CELLM_RETURN_IF_ERROR(ReadText(options.constraint_text, "constraint_text", &constraint));
+  out->constraint_kind = options.constraint;
+  out->constraint_text = constraint;
   return OkStatus();
 }
 
@@ -220,12 +224,20 @@ size_t TokensLeft(const RequestState& request) {
   return left;
 }
 
-// Adds the tokens that a constraint makes certain. With log-probabilities every token is evaluated
-// by itself, as each needs its row. True when one of them is the last.
+// The tokens that a constraint makes certain. With log-probabilities every token is evaluated by
+// itself, as each needs its row.
+Result<std::span<const int32_t>> TakeCertain(RequestState* request) {
+  if ((request->settings.flags & CELLM_REQUEST_LOGPROBS) != 0) return std::span<const int32_t>();
+  return request->constrained->TakeCertain(TokensLeft(*request), request->end_ids);
+}
+
+// Adds them. True when one of them is the last.
 Result<bool> StageCertain(RequestState* request) {
-  if ((request->settings.flags & CELLM_REQUEST_LOGPROBS) != 0) return false;
-  CELLM_ASSIGN_OR_RETURN(const std::span<const int32_t> certain,
-                         request->constrained->TakeCertain(TokensLeft(*request), request->end_ids));
+  const std::vector<int32_t> repeated = std::exchange(request->certain, {});
+  std::span<const int32_t> certain(repeated);
+  if (certain.empty()) {
+    CELLM_ASSIGN_OR_RETURN(certain, TakeCertain(request));
+  }
   for (size_t i = 0; i < certain.size(); ++i) {
     CELLM_ASSIGN_OR_RETURN(const bool last,
                            StageToken(request, certain[i], {}, i + 1 < certain.size()));
@@ -600,9 +612,29 @@ RequestState::~RequestState() {
   (void)FlushJournal(session.get(), false).ok();
 }
 
+// What ChooseTokens() did to the constraint when it came to `id`. True when it was drawn.
+static Result<bool> RepeatChoice(RequestState* request, int32_t id) {
+  if (request->constrained == nullptr) return true;
+  std::vector<int32_t>& certain = request->certain;
+  if (certain.empty()) {
+    CELLM_ASSIGN_OR_RETURN(const std::span<const int32_t> now, TakeCertain(request));
+    certain.assign(now.begin(), now.end());
+  }
+  if (certain.empty()) {
+    CELLM_RETURN_IF_ERROR(request->constrained->Follow(id, request->end_ids));
+    return true;
+  }
+  if (certain.front() != id) {
+    return InvalidArgument("token %d, where the constraint makes %d certain", id, certain.front());
+  }
+  certain.erase(certain.begin());
+  return false;
+}
+
 Status RepeatToken(RequestState* request, int32_t id, int32_t finish) {
   if (id >= 0) {
-    request->sampler->SkipDraw();
+    CELLM_ASSIGN_OR_RETURN(const bool drawn, RepeatChoice(request, id));
+    if (drawn) request->sampler->SkipDraw();
     CELLM_ASSIGN_OR_RETURN(request->current, Follow(request, id));
   } else {
     request->current = Shown();

@@ -51,6 +51,8 @@ struct RequestSettings {
   const volatile int32_t* stop_flag = nullptr;
   std::shared_ptr<constrain::Constraint> constraint;  // null: none
   bool constrained = false;  // there is a constraint, or was when the journal was written
+  int32_t constraint_kind = CELLM_CONSTRAINT_NONE;  // as it was given, for the journal
+  std::string constraint_text;
 };
 
 // One chosen token on its way to the owner.
@@ -83,6 +85,8 @@ struct RequestState {
   std::unique_ptr<tokenizer::StreamDecoder> decoder;  // null: ids only
   std::unique_ptr<ConstrainedReply> constrained;      // null: no constraint
   std::vector<int32_t> chosen_ids;                    // of this step
+  // Of a reply that was brought back in the middle of tokens that are certain: the rest of them.
+  std::vector<int32_t> certain;
   std::vector<sample::Candidate> scratch;
   std::vector<sample::TokenLogProb> top;
   size_t chosen = 0;          // tokens of the reply
@@ -153,8 +157,9 @@ void CloseRequest(Serving::Lock& lock, RequestState* request);
 // The sampler, stop strings and decoder of a reply to `ids`. Errors of StartRequest.
 Status PrepareReply(RequestState* request, std::span<const int32_t> ids,
                     std::span<const int32_t> chat_end_ids);
-// Goes through what TakeFront() did for a token (-1: none) that ended the reply with `finish`.
-// Needs no lock where nobody else knows the request.
+// Goes through what Choose() and TakeFront() did for a token (-1: none) that ended the reply with
+// `finish`. Needs no lock where nobody else knows the request and its constraint. InvalidArgument,
+// Internal: not a token that the constraint allows there.
 Status RepeatToken(RequestState* request, int32_t id, int32_t finish);
 // The ids that stay when the first `begin` and the last `end` are kept.
 void Forget(RequestState* request, size_t begin, size_t end);

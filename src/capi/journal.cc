@@ -47,7 +47,7 @@ struct OpenJournal {
 };
 
 Status ReadAndReplay(const std::shared_ptr<EngineState>& engine, const std::string& path,
-                     OpenJournal* journal) {
+                     bool goes_on, OpenJournal* journal) {
   CELLM_ASSIGN_OR_RETURN(journal->file,
                          platform::OpenRandomFile(path, platform::OpenMode::kExisting));
   CELLM_ASSIGN_OR_RETURN(const uint64_t size, journal->file->Size());
@@ -62,8 +62,13 @@ Status ReadAndReplay(const std::shared_ptr<EngineState>& engine, const std::stri
   CELLM_ASSIGN_OR_RETURN(
       journal->image,
       ReadJournal({reinterpret_cast<const uint8_t*>(journal->bytes.data()), size}, path));
-  CELLM_ASSIGN_OR_RETURN(journal->replayed, ReplayJournal(engine, journal->image, path));
+  CELLM_ASSIGN_OR_RETURN(journal->replayed, ReplayJournal(engine, journal->image, path, goes_on));
   return OkStatus();
+}
+
+// Not of a reply whose constraint the record does not hold.
+bool CanGoOn(const RequestSettings& settings) {
+  return !settings.constrained || settings.constraint_kind != CELLM_CONSTRAINT_NONE;
 }
 
 cellm_text ToText(std::string_view text) { return {text.data(), text.size()}; }
@@ -84,13 +89,13 @@ Status ListJournals(const std::shared_ptr<EngineState>& engine, cellm_journal_fn
     std::vector<int32_t> ids;
     {
       OpenJournal journal;  // let go of before the callback, which may recover it
-      status = ReadAndReplay(engine, path, &journal);
+      status = ReadAndReplay(engine, path, false, &journal);
       if (status.code() == StatusCode::kNotFound) continue;  // its session was closed meanwhile
       info.lost_bytes = journal.bytes.size() - journal.image.good_bytes;
       if (status.ok()) {
         const RequestState* const request = journal.replayed.request.get();
         ids = journal.replayed.session->transcript.ids();
-        info.open_request = request != nullptr && !request->settings.constrained ? 1 : 0;
+        info.open_request = request != nullptr && CanGoOn(request->settings) ? 1 : 0;
         info.reply_tokens =
             info.open_request != 0 ? std::min(request->reply.size(), ids.size()) : 0;
       }
@@ -109,7 +114,7 @@ Result<Replayed> Recover(const std::shared_ptr<EngineState>& engine, const std::
   cellm_request_options known;
   CELLM_RETURN_IF_ERROR(ReadSized(hooks, "request options", &known));
   OpenJournal journal;
-  CELLM_RETURN_IF_ERROR(ReadAndReplay(engine, path, &journal));
+  CELLM_RETURN_IF_ERROR(ReadAndReplay(engine, path, wants_request, &journal));
   const uint64_t lost = journal.bytes.size() - journal.image.good_bytes;
   if (lost > 0) {
     engine->model->log.Write(
@@ -119,10 +124,14 @@ Result<Replayed> Recover(const std::shared_ptr<EngineState>& engine, const std::
   }
   const Replayed& replayed = journal.replayed;
   RequestState* const request = replayed.request.get();
-  const bool goes_on = request != nullptr && !request->settings.constrained;
-  if (request != nullptr && !goes_on) {
+  const bool can_go_on =
+      request != nullptr && (!request->settings.constrained || request->constrained != nullptr);
+  const bool goes_on = wants_request && can_go_on;
+  if (request != nullptr && wants_request && !can_go_on) {
     engine->model->log.Write(LogLevel::kWarning, "session",
-                             path + ": a constrained reply was under way; it ends here");
+                             path +
+                                 ": the constraint of the reply under way cannot be had; it "
+                                 "ends here");
   }
   if (goes_on) {
     request->settings.progress = known.progress;
@@ -136,7 +145,7 @@ Result<Replayed> Recover(const std::shared_ptr<EngineState>& engine, const std::
   auto writer = std::make_shared<Journal>(path, std::move(journal.file), journal.image);
   Serving::Lock lock = engine->serving->Acquire();
   replayed.session->journal = std::move(writer);
-  if (request == nullptr || (goes_on && wants_request)) return replayed;
+  if (request == nullptr || goes_on) return replayed;
   CloseRequest(lock, request);
   return Replayed{replayed.session, nullptr};
 }

@@ -20,6 +20,13 @@ enum RecordKind : uint32_t {
   kClassRecord = 5,
 };
 
+// Whether a request has a constraint.
+enum ConstraintForm : uint8_t {
+  kNoConstraint = 0,
+  kConstraintLost = 1,   // the record does not hold it (written by 0.1.0 before its release)
+  kConstraintGiven = 2,  // kind and text follow
+};
+
 // How the ids of a prompt follow from what the session held.
 enum PromptForm : uint8_t {
   kAppended = 0,  // after all of it
@@ -103,7 +110,12 @@ void JournalRequest(SessionState* session, const RequestState& request, const Pr
   PutSettings(&out, request);
   out.PutIds(prompt.end_ids);
   out.Put(static_cast<uint8_t>(prompt.is_chat ? 1 : 0));
-  out.Put(static_cast<uint8_t>(request.settings.constrained ? 1 : 0));
+  const RequestSettings& settings = request.settings;
+  out.Put(static_cast<uint8_t>(settings.constrained ? kConstraintGiven : kNoConstraint));
+  if (settings.constrained) {
+    out.Put(settings.constraint_kind);
+    out.PutBytes(settings.constraint_text);
+  }
   out.Put(session->planned_tokens);
   out.Put(session->keep_tokens);
   out.Put(static_cast<uint64_t>(request.prompt_tokens));
@@ -189,8 +201,8 @@ namespace {
 
 class Replay {
  public:
-  Replay(const std::shared_ptr<EngineState>& engine, const std::string& name)
-      : engine_(*engine), name_(name) {
+  Replay(const std::shared_ptr<EngineState>& engine, const std::string& name, bool goes_on)
+      : engine_(*engine), name_(name), goes_on_(goes_on) {
     session_ = std::make_shared<SessionState>();
     session_->engine = engine;
   }
@@ -342,7 +354,7 @@ class Replay {
     CELLM_RETURN_IF_ERROR(ReadSettings(in, &request->settings));
     const std::vector<int32_t> end_ids = in->GetIds();
     request->is_chat = in->Get<uint8_t>() != 0;
-    request->settings.constrained = in->Get<uint8_t>() != 0;
+    CELLM_RETURN_IF_ERROR(ReadConstraint(in, &request->settings));
     session_->planned_tokens = in->Get<int32_t>();
     session_->keep_tokens = in->Get<uint32_t>();
     request->prompt_tokens = in->Get<uint64_t>();
@@ -358,6 +370,7 @@ class Replay {
       return Contradiction("a field of a request");
     }
     request->session = session_;
+    request->context_used = session_->transcript.ids().size();
     request->submit_ns = platform::MonotonicClock().NowNs();
     // From here on it is a reply that can be given up.
     Status status = PrepareReply(request.get(), session_->transcript.ids(), end_ids);
@@ -367,6 +380,30 @@ class Replay {
     }
     request_ = std::move(request);
     session_->open_request = request_.get();
+    return OkStatus();
+  }
+
+  Status ReadConstraint(PayloadReader* in, RequestSettings* settings) {
+    const uint8_t form = in->Get<uint8_t>();
+    if (form > kConstraintGiven) return Contradiction("the constraint of a request");
+    settings->constrained = form != kNoConstraint;
+    if (form != kConstraintGiven) return OkStatus();
+    settings->constraint_kind = in->Get<int32_t>();
+    settings->constraint_text = in->GetBytes();
+    if (!goes_on_ || !in->ok()) return OkStatus();
+    cellm_request_options options = CELLM_REQUEST_OPTIONS_INIT;
+    options.constraint = settings->constraint_kind;
+    options.constraint_text = {settings->constraint_text.data(), settings->constraint_text.size()};
+    auto constraint =
+        engine_.constraints->Get(&options, engine_.model->tokenizer.get(), engine_.end_ids,
+                                 engine_.weights->model->info.vocab_size, true);
+    if (constraint.ok()) {
+      settings->constraint = std::move(constraint).value();
+      return OkStatus();
+    }
+    if (constraint.status().code() == StatusCode::kOutOfMemory) return constraint.status();
+    engine_.model->log.Write(LogLevel::kWarning, "session",
+                             name_ + ": a constraint: " + constraint.status().message());
     return OkStatus();
   }
 
@@ -414,7 +451,12 @@ class Replay {
       return Contradiction("a token");
     }
     if (id >= 0) CELLM_RETURN_IF_ERROR(CheckIds({&id, 1}));
-    CELLM_RETURN_IF_ERROR(RepeatToken(request_.get(), id, finish));
+    const Status repeated = RepeatToken(request_.get(), id, finish);
+    if (repeated.code() == StatusCode::kInvalidArgument ||
+        repeated.code() == StatusCode::kInternal) {
+      return Contradiction("a token of a constrained reply");
+    }
+    CELLM_RETURN_IF_ERROR(repeated);
     if (finish != CELLM_FINISH_NONE) {
       request_ = nullptr;
       return OkStatus();
@@ -423,6 +465,7 @@ class Replay {
     const size_t held = session_->transcript.ids().size();
     if (kept_begin > held || kept_end > held - kept_begin) return Contradiction("what was kept");
     Forget(request_.get(), kept_begin, kept_end);
+    request_->context_used = session_->transcript.ids().size();
     return OkStatus();
   }
 
@@ -437,6 +480,7 @@ class Replay {
 
   EngineState& engine_;
   const std::string& name_;
+  bool goes_on_;
   std::shared_ptr<SessionState> session_;
   std::shared_ptr<RequestState> request_;  // while its reply is under way
 };
@@ -444,13 +488,13 @@ class Replay {
 }  // namespace
 
 Result<Replayed> ReplayJournal(const std::shared_ptr<EngineState>& engine,
-                               const JournalImage& image, const std::string& name) {
+                               const JournalImage& image, const std::string& name, bool goes_on) {
   if (image.model_hash != engine->model_hash) {
     return Unsupported("%s: the journal of another model than %s", name.c_str(),
                        engine->model->path.c_str());
   }
   if (image.records.empty()) return Corrupt("%s: a journal without a session", name.c_str());
-  Replay replay(engine, name);
+  Replay replay(engine, name, goes_on);
   bool first = true;
   for (const JournalRecord& record : image.records) {
     CELLM_RETURN_IF_ERROR(replay.Apply(record, first));

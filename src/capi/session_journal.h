@@ -47,13 +47,14 @@ Status FlushJournal(SessionState* session, bool sync);
 // handed to the scheduler yet. Memory of an earlier state is not in it: tokens are evaluated again.
 //   Unsupported  another model, a newer version    OutOfRange  longer than the engine's context
 //   Corrupt      records that contradict each other, an id outside the vocabulary
-// `name` is for messages. Takes the engine's lock.
+// `name` is for messages. Takes the engine's lock. goes_on: the reply is to be gone on with, so
+// that its constraint is compiled; one that cannot be is null, and the log says why.
 struct Replayed {
   std::shared_ptr<SessionState> session;
   std::shared_ptr<RequestState> request;
 };
 Result<Replayed> ReplayJournal(const std::shared_ptr<EngineState>& engine,
-                               const JournalImage& image, const std::string& name);
+                               const JournalImage& image, const std::string& name, bool goes_on);
 
 }  // namespace cellm::capi
 
