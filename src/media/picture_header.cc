@@ -168,6 +168,23 @@ Status ReadJpegFrame(uint8_t marker, Bytes data, PictureHeader* header) {
   return OkStatus();
 }
 
+// A part of Huffman tables: for each its class and number, how many codes of 1 to 16 bits it has,
+// and a value for each code, of which 256 exist. Decoders differ in what they do with more.
+Status CheckJpegCodes(Bytes data) {
+  while (!data.empty()) {
+    if (data.size() < 17) return Corrupt("JPEG: a code table of %zu bytes", data.size());
+    size_t codes = 0;
+    for (size_t i = 1; i <= 16; ++i) codes += data[i];
+    if (codes > 256 || codes > data.size() - 17) {
+      return Corrupt(
+          "JPEG: a code table says %zu codes; its part has %zu bytes left, and 256 can be", codes,
+          data.size() - 17);
+    }
+    data = data.subspan(17 + codes);
+  }
+  return OkStatus();
+}
+
 // Where the coded data that starts at `at` ends: at a marker that is neither a stuffed byte nor a
 // restart; or the end of the bytes.
 size_t EndOfScan(Bytes bytes, size_t at) {
@@ -205,6 +222,7 @@ Result<PictureHeader> ReadJpeg(Bytes bytes) {
     at += length;
     const bool frame =
         marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC;
+    if (marker == 0xC4) CELLM_RETURN_IF_ERROR(CheckJpegCodes(data));
     if (frame) CELLM_RETURN_IF_ERROR(ReadJpegFrame(marker, data, &header));
     constexpr std::string_view kExif("Exif\0\0", 6);
     if (marker == 0xE1 && StartsWith(data, kExif)) {

@@ -1,5 +1,6 @@
 #include "media/sound.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -13,13 +14,29 @@ bool StartsWith(std::span<const uint8_t> bytes, std::string_view text) {
   return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
 }
 
-// MP3 with a tag, or the sync word of a layer III frame: eleven bits, a version, the layer.
-bool IsMp3(std::span<const uint8_t> bytes) {
-  if (StartsWith(bytes, "ID3")) return true;
-  return bytes.size() >= 2 && bytes[0] == 0xFF && (bytes[1] & 0xE6) == 0xE2;
+// The sync word of an MPEG frame (eleven bits), then the version and the layer; only layer III is
+// MP3.
+bool IsMpegFrame(std::span<const uint8_t> bytes) {
+  return bytes.size() >= 2 && bytes[0] == 0xFF && (bytes[1] & 0xE0) == 0xE0;
+}
+bool IsMp3Frame(std::span<const uint8_t> bytes) {
+  return IsMpegFrame(bytes) && (bytes[1] & 0x06) == 0x02;
+}
+
+// The bytes behind an ID3 tag in front of the frames, and behind the zeros that pad it. The tag's
+// size has seven bits a byte.
+std::span<const uint8_t> SkipTag(std::span<const uint8_t> bytes) {
+  if (!StartsWith(bytes, "ID3") || bytes.size() < 10) return bytes;
+  size_t size = 0;
+  for (size_t i = 6; i < 10; ++i) size = size << 7 | (bytes[i] & 0x7F);
+  size_t at = std::min(bytes.size(), size + 10);
+  while (at < bytes.size() && bytes[at] == 0) ++at;
+  return bytes.subspan(at);
 }
 
 const char* KindOf(std::span<const uint8_t> bytes) {
+  if (IsMpegFrame(SkipTag(bytes))) return "MPEG audio of another layer than III";
+  if (StartsWith(bytes, "ID3")) return "an ID3 tag without MP3 frames behind it";
   if (StartsWith(bytes, "OggS")) return "Ogg (Vorbis or Opus)";
   if (StartsWith(bytes, "RIFX")) return "a big-endian WAV";
   if (StartsWith(bytes, "RF64")) return "a 64-bit WAV";
@@ -34,7 +51,8 @@ Result<Sound> Decode(std::span<const uint8_t> bytes, const SoundLimits& limits,
   if (StartsWith(bytes, "RIFF") && bytes.size() >= 12 && StartsWith(bytes.subspan(8), "WAVE")) {
     return DecodeWav(bytes, limits, allocator);
   }
-  if (StartsWith(bytes, "fLaC") || IsMp3(bytes)) {
+  const std::span<const uint8_t> frames = SkipTag(bytes);
+  if (StartsWith(bytes, "fLaC") || IsMp3Frame(frames)) {
     return DecodeWithSndfile(bytes, limits, allocator);
   }
   return Unsupported("this is %s; WAV, FLAC and MP3 are read", KindOf(bytes));

@@ -441,6 +441,20 @@ TEST(Picture, KindsThatAreRefusedByName) {
   ExpectRefused(damaged, StatusCode::kCorrupt, "checksum");
 }
 
+// Found by fuzzing: stb_image 2.27 writes past its table when a file has more than 256 codes.
+TEST(Picture, CodeTablesOfTooManyCodes) {
+  Bytes jpeg = ReadZooBytes("images/square.jpg");
+  const std::array<uint8_t, 2> table = {0xFF, 0xC4};
+  const auto at = std::search(jpeg.begin(), jpeg.end(), table.begin(), table.end());
+  ASSERT_NE(at, jpeg.end());
+  Bytes many(jpeg.begin(), at);
+  for (const int byte : {0xFF, 0xC4, 2, 19, 0}) many.push_back(static_cast<uint8_t>(byte));
+  for (int bits = 1; bits <= 16; ++bits) many.push_back(32);
+  many.insert(many.end(), 512, uint8_t{1});
+  many.insert(many.end(), at, jpeg.end());
+  ExpectRefused(many, StatusCode::kCorrupt, "512 codes");
+}
+
 // Scans cost a pass each, and one of them fits a few bytes.
 TEST(Picture, ScansWithoutEndAreRefused) {
   Bytes jpeg = ReadZooBytes("images/large.jpg");

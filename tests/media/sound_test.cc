@@ -208,6 +208,9 @@ TEST(Sound, WrongFiles) {
   ExpectRefused(changed(0, {'R', 'I', 'F', 'X'}), StatusCode::kUnsupported, "big-endian");
   ExpectRefused(changed(0, {'O', 'g', 'g', 'S'}), StatusCode::kUnsupported, "Ogg");
   ExpectRefused({1, 2, 3}, StatusCode::kUnsupported, "no known signature");
+  ExpectRefused({0xFF, 0xFD, 0x90, 0}, StatusCode::kUnsupported, "another layer");
+  ExpectRefused({'I', 'D', '3', 3, 0, 0, 0, 0, 0, 2, 9, 9, 1, 2}, StatusCode::kUnsupported,
+                "ID3 tag without");
   for (size_t length = 0; length < good.size(); ++length) {
     EXPECT_FALSE(Decode(Bytes(good.begin(), good.begin() + static_cast<long>(length))).ok());
   }
@@ -317,7 +320,8 @@ TEST(Sound, Mp3IsCloseToWhatWentIn) {
 TEST(Sound, FlacAndMp3AreRefusedByName) {
   EXPECT_FALSE(HaveSndfile());
   ExpectRefused({'f', 'L', 'a', 'C', 0, 0}, StatusCode::kUnsupported, "libsndfile1-dev");
-  ExpectRefused({'I', 'D', '3', 3, 0, 0}, StatusCode::kUnsupported, "libsndfile1-dev");
+  ExpectRefused({'I', 'D', '3', 3, 0, 0, 0, 0, 0, 0, 0xFF, 0xFB, 0x90, 0}, StatusCode::kUnsupported,
+                "libsndfile1-dev");
 }
 #endif
 
