@@ -117,6 +117,41 @@ test("openai: streamed tools join to JSON", async () => {
   assert.equal(typeof JSON.parse(text).city, "string");
 });
 
+const weatherTool = { type: "function", function: { name: "get_weather", parameters: weatherSchema } };
+const unforced = !constrained && "this build cannot force a call";
+
+test("openai: stream helper puts calls together", { skip: unforced }, async () => {
+  const runner = openai.chat.completions.stream({
+    model, temperature: 0, messages: [{ role: "user", content: "Weather in Paris?" }],
+    tools: [weatherTool], tool_choice: "required",
+  });
+  let text = "";
+  let pieces = 0;
+  runner.on("tool_calls.function.arguments.delta", (event) => {
+    text += event.arguments_delta;
+    ++pieces;
+  });
+  const [call] = (await runner.finalMessage()).tool_calls;
+  assert.equal(call.function.name, "get_weather");
+  assert.equal(call.function.arguments, text);
+  assert.equal(typeof JSON.parse(text).city, "string");
+  assert.ok(pieces > 2, `${pieces} pieces`);
+});
+
+test("openai: stream of responses puts calls together", { skip: unforced }, async () => {
+  const runner = openai.responses.stream({
+    model, temperature: 0, input: "Weather in Paris?", tool_choice: "required",
+    tools: [{ type: "function", name: "get_weather", parameters: weatherSchema, strict: true }],
+  });
+  let snapshot = "";
+  runner.on("response.function_call_arguments.delta", (event) => (snapshot = event.snapshot));
+  const { output } = await runner.finalResponse();
+  assert.equal(output.length, 1);
+  assert.equal(output[0].name, "get_weather");
+  assert.equal(output[0].arguments, snapshot);
+  assert.equal(typeof JSON.parse(snapshot).city, "string");
+});
+
 test("openai: structured output", { skip: !constrained && "this build cannot constrain" }, async () => {
   const reply = await openai.chat.completions.create({
     model, temperature: 0, messages: [{ role: "user", content: "A city, please." }],
@@ -181,6 +216,29 @@ test("ai sdk: tools", async () => {
   assert.equal(typeof result.toolCalls[0].input.city, "string");
 });
 
+test("ai sdk: streamed tools", { skip: unforced }, async () => {
+  const stream = streamText({
+    model: provider(model), temperature: 0, prompt: "Weather in Paris?", toolChoice: "required",
+    tools: {
+      get_weather: tool({ description: "weather", inputSchema: z.object({ city: z.string() }) }),
+    },
+  });
+  let text = "";
+  let pieces = 0;
+  const calls = [];
+  for await (const part of stream.fullStream) {
+    if (part.type === "tool-input-delta") {
+      text += part.delta;
+      ++pieces;
+    }
+    if (part.type === "tool-call") calls.push(part);
+  }
+  assert.equal(calls.length, 1);
+  assert.equal(calls[0].toolName, "get_weather");
+  assert.deepEqual(calls[0].input, JSON.parse(text));
+  assert.ok(pieces > 2, `${pieces} pieces`);
+});
+
 test("ai sdk: embeddings", async () => {
   const { embedding } = await embed({ model: provider.embeddingModel(model), value: "Rome" });
   assert.ok(embedding.length > 0);
@@ -205,6 +263,19 @@ test("langchain: tools", async () => {
   const reply = await bound.invoke("Weather in Paris?");
   assert.equal(reply.tool_calls[0].name, "get_weather");
   assert.equal(typeof reply.tool_calls[0].args.city, "string");
+});
+
+test("langchain: streamed tools", { skip: unforced }, async () => {
+  const bound = langchain().bindTools([{ ...weatherTool }], { tool_choice: "any" });
+  let all = null;
+  let pieces = 0;
+  for await (const chunk of await bound.stream("Weather in Paris?")) {
+    pieces += chunk.tool_call_chunks?.length ?? 0;
+    all = all === null ? chunk : all.concat(chunk);
+  }
+  assert.equal(all.tool_calls[0].name, "get_weather");
+  assert.equal(typeof all.tool_calls[0].args.city, "string");
+  assert.ok(pieces > 2, `${pieces} pieces`);
 });
 
 test("langchain: embeddings", async () => {
