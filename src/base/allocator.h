@@ -48,8 +48,13 @@ class BudgetAllocator final : public Allocator {
   }
   // Lowering it below used_bytes() is allowed: nothing is freed, growth is refused.
   void set_limit_bytes(uint64_t limit) { limit_.store(limit); }
+  // Counts bytes that are held elsewhere from now on. False when they pass the limit.
+  bool Charge(size_t bytes, MemoryClass memory_class);
 
  private:
+  // Counts `bytes` unless they pass the limit.
+  bool Reserve(size_t bytes);
+
   Allocator& parent_;
   std::atomic<uint64_t> limit_;
   std::atomic<uint64_t> used_{0};

@@ -251,6 +251,12 @@ Result<std::shared_ptr<EngineState>> OpenEngine(const std::shared_ptr<ModelState
   auto state = std::make_shared<EngineState>();
   state->model = model;
   state->memory = MakeBudget(options);
+  const uint64_t tokenizer = model->tokenizer_memory.used_bytes();
+  if (!state->memory->allocator->Charge(tokenizer, MemoryClass::kTokenizer)) {
+    return OutOfMemory("memory_bytes is %llu, the tokenizer alone takes %llu",
+                       static_cast<unsigned long long>(options.memory_bytes),
+                       static_cast<unsigned long long>(tokenizer));
+  }
   inner.allocator = state->memory->allocator.get();
   state->constraints = std::make_unique<ConstraintCache>(*state->memory->allocator);
   const int32_t threads = options.threads == 0 ? platform::UsableCores() : options.threads;

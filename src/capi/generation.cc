@@ -348,13 +348,29 @@ size_t KeptTokens(const SessionState& session, std::span<const int32_t> ids) {
   return session.keep_tokens;
 }
 
+// The length that the request itself may reach, so that it is let in when that fits, even if a
+// whole context would not; the session's plan where that decides how positions are computed.
+int32_t PlanOf(const RequestState& request, size_t held) {
+  const int32_t planned = request.session->planned_tokens;
+  const Engine& engine = *request.session->engine->engine;
+  const bool prompt_only = (request.settings.flags & CELLM_REQUEST_PROMPT_ONLY) != 0;
+  if (!prompt_only && request.settings.max_tokens == 0) return planned;
+  const uint64_t more = prompt_only || request.chosen >= request.settings.max_tokens
+                            ? 0
+                            : request.settings.max_tokens - request.chosen;
+  const uint64_t needed = held + more;
+  if (needed >= static_cast<uint64_t>(planned)) return planned;
+  const int32_t own = static_cast<int32_t>(needed);
+  return engine.LengthClass(own) == engine.LengthClass(planned) ? own : planned;
+}
+
 Status Hand(Serving::Lock& lock, RequestState* request, std::vector<int32_t> ids) {
   SessionState& session = *request->session;
   const EngineState& engine = *session.engine;
   const size_t context = static_cast<size_t>(engine.engine->context_tokens());
   request->context_used = ids.size();
   RequestSpec spec;
-  spec.planned_tokens = session.planned_tokens;
+  spec.planned_tokens = PlanOf(*request, ids.size());
   // A prompt that fills the context is evaluated, but nothing can follow it.
   spec.wants_logits =
       (request->settings.flags & CELLM_REQUEST_PROMPT_ONLY) == 0 && ids.size() < context;
@@ -661,15 +677,14 @@ Status GoOn(Serving::Lock& lock, RequestState* request) {
 
 void FillMemory(const EngineState& engine, cellm_memory* memory) {
   const BudgetAllocator& budget = *engine.memory->allocator;
-  const uint64_t tokenizer = engine.model->tokenizer_memory.used_bytes();
   *memory = CELLM_MEMORY_INIT;
   memory->weights = budget.used_bytes(MemoryClass::kWeights);
   memory->cache = budget.used_bytes(MemoryClass::kCache);
   memory->activations = budget.used_bytes(MemoryClass::kActivations);
-  memory->tokenizer = tokenizer + budget.used_bytes(MemoryClass::kTokenizer);
+  memory->tokenizer = budget.used_bytes(MemoryClass::kTokenizer);
   memory->other = budget.used_bytes(MemoryClass::kOther);
-  memory->used = budget.used_bytes() + tokenizer;
-  memory->peak = budget.peak_bytes() + engine.model->tokenizer_memory.peak_bytes();
+  memory->used = budget.used_bytes();
+  memory->peak = budget.peak_bytes();
 }
 
 void FillReceipt(const RequestState& request, cellm_receipt* receipt) {

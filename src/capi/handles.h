@@ -73,7 +73,8 @@ struct ModelState {
   std::string path;
   LogTarget log_target;
   LogSink log;
-  // Counts what the tokenizer takes; lives as long as the tokenizer.
+  // Counts what the tokenizer takes, all of it when it is made; lives as long as the tokenizer.
+  // Each engine's budget is charged with it.
   BudgetAllocator tokenizer_memory{SystemAllocator(), UINT64_MAX};
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: the model has none
   ModelTemplate chat_template;                      // only with a tokenizer

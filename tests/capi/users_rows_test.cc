@@ -469,6 +469,37 @@ TEST_F(Nano, ARefusedRequestLeavesTheSessionUsable) {
   cellm_session_close(session);
 }
 
+// users.md row 84: a request is let in when what it may reach fits, though a whole context does
+// not; and the tokenizer is held against the budget like everything else.
+TEST_F(Nano, ARequestIsPlannedForWhatItMayReach) {
+  cellm_session* const session = Session();
+  cellm_memory memory = CELLM_MEMORY_INIT;
+  EXPECT_CELLM_OK(cellm_engine_get_memory(engine_, &memory, e));
+  EXPECT_GT(memory.tokenizer, 0u);
+  EXPECT_EQ(memory.used,
+            memory.weights + memory.cache + memory.activations + memory.tokenizer + memory.other);
+  // A whole context of 1,024 tokens takes 3 MiB.
+  EXPECT_CELLM_OK(cellm_engine_set_memory_budget(engine_, memory.used + 1200000, e));
+  const int32_t ids[] = {10, 20, 30};
+  cellm_request* request = nullptr;
+  EXPECT_EQ(cellm_session_submit_tokens(session, ids, 3, nullptr, &request, nullptr),
+            CELLM_OUT_OF_MEMORY);
+  How how;
+  how.max_tokens = 50;
+  how.flags = CELLM_REQUEST_IGNORE_END;
+  EXPECT_EQ(Tokens(session, {10, 20, 30}, how).ids.size(), 50u);
+  EXPECT_CELLM_OK(cellm_engine_get_memory(engine_, &memory, e));
+  EXPECT_LE(memory.used, memory.peak);
+  cellm_session_close(session);
+  // Less than the tokenizer.
+  cellm_engine_options options = OneThread();
+  options.memory_bytes = memory.tokenizer - 1;
+  cellm_engine* engine = nullptr;
+  cellm_error refusal = CELLM_ERROR_INIT;
+  EXPECT_EQ(cellm_engine_open(model_, &options, &engine, &refusal), CELLM_OUT_OF_MEMORY);
+  EXPECT_NE(std::string(refusal.message).find("tokenizer"), std::string::npos) << refusal.message;
+}
+
 // users.md row 88: what was asked for is what is used, for every kind of file and every time it is
 // opened, and the API says so; an option that is not known is an error.
 TEST(UsersRows, OptionsAreTheEffectiveOnes) {
