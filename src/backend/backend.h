@@ -58,6 +58,28 @@ struct AttendSpec {
   float scale = 1.0f;            // on q . k
   float softcap = 0.0f;          // c: c * tanh(s / c) after the scale; 0: none
   const float* sinks = nullptr;  // [heads]: a logit that joins the denominator only; or null
+  // A row sees the keys up to StepContext::key_ends of it instead of up to its own, where that is
+  // set: the patches of a tile see each other, and so do the rows of a picture in some text models.
+  bool two_way = false;
+};
+
+// Attention over the last `window` rows, with a vector a head and distance added to the key.
+struct RelativeAttendSpec {
+  int32_t heads = 0, head_dim = 0;
+  int32_t window = 0;    // a row sees the last so many, its own included
+  float softcap = 0.0f;  // c: c * tanh(s / c); 0: none
+};
+
+// Windows of a picture or a spectrogram, one a row. Element (channel, row, col) of the input is at
+// channel * channel_stride + row * row_stride + col * col_stride.
+struct WindowsSpec {
+  int32_t channels = 0, rows = 0, cols = 0;
+  int64_t channel_stride = 0, row_stride = 0, col_stride = 0;
+  int32_t side = 0, step = 0;  // of a window, and from one to the next, both ways
+  int32_t padding = 0;         // zeros around the input
+
+  int32_t out_rows() const { return (rows + 2 * padding - side) / step + 1; }
+  int32_t out_cols() const { return (cols + 2 * padding - side) / step + 1; }
 };
 
 struct ShortConvSpec {
@@ -124,12 +146,26 @@ class Backend {
   // out[r] = scale * table[tokens[r]]. Tokens are in [0, table.rows). Any kind of weight.
   virtual void Embed(const Weight& table, std::span<const int32_t> tokens, float scale,
                      Rows out) = 0;
+  // out[r] = sum over i < taps, ascending, of weights[r * taps + i] * table[ids[r * taps + i]]: a
+  // table of positions resized, or several of them added up. Any kind of weight.
+  virtual void EmbedTaps(const Weight& table, std::span<const int32_t> ids, const float* weights,
+                         int32_t taps, Rows out) = 0;
   // out[i] = x[indices[i]].
   virtual void GatherRows(Rows x, std::span<const int32_t> indices, Rows out) = 0;
+  // out[indices[i]] = x[i], or with `add` that much more. No index twice.
+  virtual void ScatterRows(Rows x, std::span<const int32_t> indices, bool add, Rows out) = 0;
+  // out[r] = (sum over i < group, ascending, of x[indices[r * group + i]]) / group.
+  virtual void MeanRows(Rows x, std::span<const int32_t> indices, int32_t group, Rows out) = 0;
+  // out[r][c] = values[r * out.cols + c]: numbers from outside become activations.
+  virtual void Input(const float* values, Rows out) = 0;
+  // Windows [first, first + out.rows) of `values`, counted row by row, with columns
+  // [channels][side][side]: a convolution is a product with them.
+  virtual void Windows(const float* values, const WindowsSpec& spec, int32_t first, Rows out) = 0;
 
   // y = x / sqrt(mean(x^2) + eps) * (weight + offset); weight [x.cols] or null for 1. y may be x.
   virtual void RmsNorm(Rows x, const float* weight, float offset, float eps, Rows y) = 0;
-  // y = (x - mean) / sqrt(var + eps) * weight + bias, biased variance. y may be x.
+  // y = (x - mean) / sqrt(var + eps) * weight + bias, biased variance; no bias when null. y may be
+  // x.
   virtual void LayerNorm(Rows x, const float* weight, const float* bias, float eps, Rows y) = 0;
   // Gated norms, in groups of `group` columns with statistics of their own; weight [x.cols], or
   // [group] with weight_per_group. out may be x.
@@ -166,6 +202,10 @@ class Backend {
   virtual void Mul(Rows a, Rows b, Rows out) = 0;
   // x *= vector[col], the same vector for every row.
   virtual void MulVector(Rows x, const float* vector) = 0;
+  // x += vector[col], the same vector for every row.
+  virtual void AddVector(Rows x, const float* vector) = 0;
+  // out = min(max(x, low), high). out may be x. NaN stays.
+  virtual void Clamp(Rows x, float low, float high, Rows out) = 0;
   // x = cap * tanh(x / cap).
   virtual void SoftCap(Rows x, float cap) = 0;
   // x *= sigmoid(gate); gate has x.cols columns, or one that serves the whole row.
@@ -185,12 +225,19 @@ class Backend {
   // into the pages of `layer`, in the cache's element type.
   virtual void StoreKv(const StepContext& step, int32_t layer, const AttendSpec& spec, Rows k,
                        Rows v) = 0;
-  // Causal attention of q [rows, heads * head_dim] over the pages of `layer` (after StoreKv: a
-  // token sees itself) into out [rows, heads * head_dim_v].
+  // Attention of q [rows, heads * head_dim] over the pages of `layer` (after StoreKv: a token sees
+  // itself) into out [rows, heads * head_dim_v]. Causal unless spec.two_way.
   virtual void AttendPages(const StepContext& step, int32_t layer, const AttendSpec& spec, Rows q,
                            Rows out) = 0;
 
-  // Causal depthwise convolution over each sequence, continuing from LayerState::conv:
+  // Row i of q, k, v and out [rows, heads * head_dim] sees rows j in (i - window, i]:
+  //   s_j = q_i . k_j + q_i . distances[i - j], capped;  out_i = sum softmax(s)_j v_j
+  // distances [window, heads * head_dim]. All rows are one sequence from its start.
+  virtual void AttendRelative(const RelativeAttendSpec& spec, Rows q, Rows k, Rows v,
+                              Rows distances, Rows out) = 0;
+
+  // Causal depthwise convolution over each sequence, continuing from LayerState::conv (null: from
+  // zeros, and nothing is kept):
   //   y_t[c] = act(bias[c] + sum_m weight[c][m] * x_{t - taps + 1 + m}[c]). y may be x.
   virtual void ShortConv(const StepContext& step, int32_t layer, const ShortConvSpec& spec, Rows x,
                          Rows y) = 0;

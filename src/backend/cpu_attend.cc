@@ -101,11 +101,16 @@ struct CpuBackend::Attention {
     return {sequence, index / blocks, first, std::min(block_rows, sequence->row_count - first)};
   }
 
-  int32_t KeyEnd(const Task& task, int32_t row) const {
+  // Past the row's own key.
+  int32_t OwnEnd(const Task& task, int32_t row) const {
     return task.sequence->position_begin + task.first + row + 1;
   }
+  int32_t KeyEnd(const Task& task, int32_t row) const {
+    if (!spec.two_way || step.key_ends == nullptr) return OwnEnd(task, row);
+    return step.key_ends[task.sequence->row_begin + task.first + row];
+  }
   int32_t KeyBegin(const Task& task, int32_t row) const {
-    return spec.window > 0 ? std::max(0, KeyEnd(task, row) - spec.window) : 0;
+    return spec.window > 0 ? std::max(0, OwnEnd(task, row) - spec.window) : 0;
   }
   RowRange Segments(const Task& task) const {
     return {KeyBegin(task, 0) / kAttendSegment,

@@ -24,7 +24,14 @@ void CpuBackend::RopeTable(const StepContext& step, const RopeSpec& spec, Rows c
     // A sine costs about as much as sixteen floats of other work.
     ForRows(sequence.row_count, int64_t{16} * half, [&](int32_t begin, int32_t end, int32_t) {
       for (int32_t r = sequence.row_begin + begin; r < sequence.row_begin + end; ++r) {
-        RopeRow(frequencies, half, spec.attention_factor, step.positions[r], cos_sin.row(r));
+        const int32_t* const axes =
+            step.rope_positions == nullptr ? nullptr : step.rope_positions + int64_t{3} * r;
+        if (axes == nullptr || spec.axes.empty()) {
+          const int32_t position = axes == nullptr ? step.positions[r] : axes[0];
+          RopeRow(frequencies, half, spec.attention_factor, position, cos_sin.row(r));
+        } else {
+          RopeRow(frequencies, spec.axes.data(), half, spec.attention_factor, axes, cos_sin.row(r));
+        }
       }
     });
   }

@@ -40,7 +40,13 @@ class CpuBackend final : public Backend {
 
   Result<Weight> Prepare(const Matrix& matrix, WeightUse use, Allocator& allocator) override;
   void Embed(const Weight& table, std::span<const int32_t> tokens, float scale, Rows out) override;
+  void EmbedTaps(const Weight& table, std::span<const int32_t> ids, const float* weights,
+                 int32_t taps, Rows out) override;
   void GatherRows(Rows x, std::span<const int32_t> indices, Rows out) override;
+  void ScatterRows(Rows x, std::span<const int32_t> indices, bool add, Rows out) override;
+  void MeanRows(Rows x, std::span<const int32_t> indices, int32_t group, Rows out) override;
+  void Input(const float* values, Rows out) override;
+  void Windows(const float* values, const WindowsSpec& spec, int32_t first, Rows out) override;
   void RmsNorm(Rows x, const float* weight, float offset, float eps, Rows y) override;
   void LayerNorm(Rows x, const float* weight, const float* bias, float eps, Rows y) override;
   void GatedRmsNorm(Rows x, Rows z, const float* weight, bool weight_per_group, int32_t group,
@@ -57,6 +63,8 @@ class CpuBackend final : public Backend {
   void Scale(Rows x, float scale) override;
   void Mul(Rows a, Rows b, Rows out) override;
   void MulVector(Rows x, const float* vector) override;
+  void AddVector(Rows x, const float* vector) override;
+  void Clamp(Rows x, float low, float high, Rows out) override;
   void SoftCap(Rows x, float cap) override;
   void SigmoidGate(Rows x, Rows gate) override;
   void ScaleByPosition(const StepContext& step, float beta, int32_t original, Rows x) override;
@@ -67,6 +75,8 @@ class CpuBackend final : public Backend {
                Rows v) override;
   void AttendPages(const StepContext& step, int32_t layer, const AttendSpec& spec, Rows q,
                    Rows out) override;
+  void AttendRelative(const RelativeAttendSpec& spec, Rows q, Rows k, Rows v, Rows distances,
+                      Rows out) override;
   void ShortConv(const StepContext& step, int32_t layer, const ShortConvSpec& spec, Rows x,
                  Rows y) override;
   void DeltaRule(const StepContext& step, int32_t layer, const DeltaRuleSpec& spec, Rows qkv,
@@ -85,6 +95,10 @@ class CpuBackend final : public Backend {
   // Calls body(begin, end, worker) over blocks of rows.
   template <typename Body>
   void ForRows(int32_t rows, int64_t floats_per_row, const Body& body);
+  // Row `row` of a table of any kind into out[table.cols].
+  void LookUp(const Weight& table, int32_t row, int32_t worker, float* out);
+  // Gives pages of a table on flash back now and then; `rows` were just read.
+  void ReleaseFlash(const Weight& table, int64_t rows);
   // Quantises x into the shared scratch when a part needs it.
   void QuantiseInput(Rows x);
   // Outputs [16 * tile_begin, 16 * tile_end) of tokens [token_begin, token_begin + tokens) of

@@ -99,40 +99,48 @@ void CpuBackend::ActivateRow(Activation activation, const float* gate, const flo
   for (int64_t i = 0; i < count; ++i) out[i] *= up[i];
 }
 
-void CpuBackend::Embed(const Weight& table, std::span<const int32_t> tokens, float scale,
-                       Rows out) {
+void CpuBackend::LookUp(const Weight& table, int32_t row, int32_t worker, float* out) {
   Scratch& s = *scratch_;
   const int64_t cols = table.cols;
-  ForRows(out.rows, cols, [&](int32_t begin, int32_t end, int32_t worker) {
-    for (int32_t r = begin; r < end; ++r) {
-      const int32_t token = tokens[static_cast<size_t>(r)];
-      float* const row = out.row(r);
-      if (table.kind == WeightKind::kLookup) {
-        DecodeRow(table.source, token, row);
-      } else if (table.kind == WeightKind::kPacked) {
-        const int64_t stride = s.needs.lookup_cols;
-        LookUpPacked(table, token, s.codes.data() + worker * s.codes_stride,
-                     s.code_scales.data() + worker * ((2 * stride + 15) / 16 * 16), row);
-      } else if (table.dense_format == Format::kF32) {
-        std::memcpy(row, reinterpret_cast<const float*>(table.dense) + token * cols,
-                    static_cast<size_t>(cols) * sizeof(float));
-      } else {
-        const auto convert =
-            table.dense_format == Format::kF16 ? kernels_.f16_to_f32 : kernels_.bf16_to_f32;
-        convert(reinterpret_cast<const uint16_t*>(table.dense) + token * cols, cols, row);
-      }
-      if (scale == 1.0f) continue;
-      for (int64_t c = 0; c < cols; ++c) row[c] *= scale;
-    }
-  });
+  if (table.kind == WeightKind::kLookup) {
+    DecodeRow(table.source, row, out);
+  } else if (table.kind == WeightKind::kPacked) {
+    const int64_t stride = s.needs.lookup_cols;
+    LookUpPacked(table, row, s.codes.data() + worker * s.codes_stride,
+                 s.code_scales.data() + worker * ((2 * stride + 15) / 16 * 16), out);
+  } else if (table.dense_format == Format::kF32) {
+    std::memcpy(out, reinterpret_cast<const float*>(table.dense) + row * cols,
+                static_cast<size_t>(cols) * sizeof(float));
+  } else {
+    const auto convert =
+        table.dense_format == Format::kF16 ? kernels_.f16_to_f32 : kernels_.bf16_to_f32;
+    convert(reinterpret_cast<const uint16_t*>(table.dense) + row * cols, cols, out);
+  }
+}
+
+// Each row touches a few pages; after some hundred rows the kernel gets them back.
+void CpuBackend::ReleaseFlash(const Weight& table, int64_t rows) {
   if (table.on_flash == nullptr) return;
-  // Each row touches a few pages; after some hundred rows the kernel gets them back.
-  flash_rows_ += out.rows;
+  flash_rows_ += rows;
   if (flash_rows_ < kFlashRows) return;
   flash_rows_ = 0;
   const uint8_t* const file = table.on_flash->bytes().data();
   table.on_flash->Release(static_cast<uint64_t>(table.source.data.data() - file),
                           table.source.data.size());
+}
+
+void CpuBackend::Embed(const Weight& table, std::span<const int32_t> tokens, float scale,
+                       Rows out) {
+  const int64_t cols = table.cols;
+  ForRows(out.rows, cols, [&](int32_t begin, int32_t end, int32_t worker) {
+    for (int32_t r = begin; r < end; ++r) {
+      float* const row = out.row(r);
+      LookUp(table, tokens[static_cast<size_t>(r)], worker, row);
+      if (scale == 1.0f) continue;
+      for (int64_t c = 0; c < cols; ++c) row[c] *= scale;
+    }
+  });
+  ReleaseFlash(table, out.rows);
 }
 
 void CpuBackend::GatherRows(Rows x, std::span<const int32_t> indices, Rows out) {
@@ -166,7 +174,10 @@ void CpuBackend::LayerNorm(Rows x, const float* weight, const float* bias, float
         squares += d * d;
       }
       const float scale = 1.0f / std::sqrt(static_cast<float>(squares / x.cols) + eps);
-      for (int32_t c = 0; c < x.cols; ++c) out[c] = (in[c] - mean) * scale * weight[c] + bias[c];
+      for (int32_t c = 0; c < x.cols; ++c) {
+        const float scaled = (in[c] - mean) * scale * weight[c];
+        out[c] = bias == nullptr ? scaled : scaled + bias[c];
+      }
     }
   });
 }
@@ -256,6 +267,29 @@ void CpuBackend::MulVector(Rows x, const float* vector) {
     for (int32_t r = begin; r < end; ++r) {
       float* const row = x.row(r);
       for (int32_t c = 0; c < x.cols; ++c) row[c] *= vector[c];
+    }
+  });
+}
+
+void CpuBackend::AddVector(Rows x, const float* vector) {
+  ForRows(x.rows, x.cols, [&](int32_t begin, int32_t end, int32_t) {
+    for (int32_t r = begin; r < end; ++r) {
+      float* const row = x.row(r);
+      for (int32_t c = 0; c < x.cols; ++c) row[c] += vector[c];
+    }
+  });
+}
+
+void CpuBackend::Clamp(Rows x, float low, float high, Rows out) {
+  ForRows(x.rows, x.cols, [&](int32_t begin, int32_t end, int32_t) {
+    for (int32_t r = begin; r < end; ++r) {
+      const float* const in = x.row(r);
+      float* const o = out.row(r);
+      for (int32_t c = 0; c < x.cols; ++c) {
+        // Comparisons with NaN are false, so it passes.
+        const float raised = in[c] < low ? low : in[c];
+        o[c] = raised > high ? high : raised;
+      }
     }
   });
 }

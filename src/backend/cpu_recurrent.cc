@@ -37,7 +37,12 @@ void CpuBackend::ShortConv(const StepContext& step, int32_t layer, const ShortCo
                  w[c] = spec.weight[int64_t{first + c} * taps + m];
              }
              for (int32_t i = 0; i + 1 < taps; ++i) {
-               std::memcpy(ring + i * kConvBlock, tail + int64_t{i} * spec.channels + first, bytes);
+               float* const column = ring + i * kConvBlock;
+               if (tail == nullptr) {
+                 std::memset(column, 0, bytes);
+               } else {
+                 std::memcpy(column, tail + int64_t{i} * spec.channels + first, bytes);
+               }
              }
              int32_t head = 0;
              const auto column = [&](int32_t m) { return ring + (head + m) % taps * kConvBlock; };
@@ -58,7 +63,7 @@ void CpuBackend::ShortConv(const StepContext& step, int32_t layer, const ShortCo
                }
                head = (head + 1) % taps;
              }
-             for (int32_t i = 0; i + 1 < taps; ++i) {
+             for (int32_t i = 0; tail != nullptr && i + 1 < taps; ++i) {
                std::memcpy(tail + int64_t{i} * spec.channels + first, column(i), bytes);
              }
            });

@@ -46,6 +46,14 @@ Result<Weight> MeasureBackend::Prepare(const Matrix&, WeightUse, Allocator&) {
 void MeasureBackend::Embed(const Weight& table, std::span<const int32_t>, float, Rows) {
   if (table.kind == WeightKind::kPacked) Raise(&needs_.lookup_cols, table.cols);
 }
+void MeasureBackend::EmbedTaps(const Weight& table, std::span<const int32_t>, const float*, int32_t,
+                               Rows) {
+  if (table.kind == WeightKind::kPacked) Raise(&needs_.lookup_cols, table.cols);
+  Raise(&needs_.thread_floats, int64_t{table.cols});
+}
+void MeasureBackend::AttendRelative(const RelativeAttendSpec& spec, Rows, Rows, Rows, Rows, Rows) {
+  Raise(&needs_.thread_floats, int64_t{spec.window});
+}
 void MeasureBackend::Linear(Rows x, std::span<const LinearPart> parts) {
   for (const LinearPart& part : parts) NoteProduct(x, *part.weight);
 }
@@ -114,6 +122,10 @@ void MeasureBackend::ExpertMlp(Rows x, const ExpertSpec& spec, const Routing& ro
 
 // The rest needs no scratch.
 void MeasureBackend::GatherRows(Rows, std::span<const int32_t>, Rows) {}
+void MeasureBackend::ScatterRows(Rows, std::span<const int32_t>, bool, Rows) {}
+void MeasureBackend::MeanRows(Rows, std::span<const int32_t>, int32_t, Rows) {}
+void MeasureBackend::Input(const float*, Rows) {}
+void MeasureBackend::Windows(const float*, const WindowsSpec&, int32_t, Rows) {}
 void MeasureBackend::RmsNorm(Rows, const float*, float, float, Rows) {}
 void MeasureBackend::LayerNorm(Rows, const float*, const float*, float, Rows) {}
 void MeasureBackend::GatedRmsNorm(Rows, Rows, const float*, bool, int32_t, float, bool, Rows) {}
@@ -124,6 +136,8 @@ void MeasureBackend::Add(Rows, Rows, float) {}
 void MeasureBackend::Scale(Rows, float) {}
 void MeasureBackend::Mul(Rows, Rows, Rows) {}
 void MeasureBackend::MulVector(Rows, const float*) {}
+void MeasureBackend::AddVector(Rows, const float*) {}
+void MeasureBackend::Clamp(Rows, float, float, Rows) {}
 void MeasureBackend::SoftCap(Rows, float) {}
 void MeasureBackend::SigmoidGate(Rows, Rows) {}
 void MeasureBackend::ScaleByPosition(const StepContext&, float, int32_t, Rows) {}

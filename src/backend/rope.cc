@@ -21,12 +21,27 @@ void RopeFrequencies(const RopeSpec& spec, int32_t planned_total_tokens, float* 
   for (int32_t j = 0; j < half; ++j) inv_freq[j] = chosen[static_cast<size_t>(j)];
 }
 
+namespace {
+
+void RopePair(float inv_freq, float attention_factor, int32_t position, float* cos_sin) {
+  const double angle = static_cast<double>(static_cast<float>(position) * inv_freq);
+  cos_sin[0] = static_cast<float>(std::cos(angle)) * attention_factor;
+  cos_sin[1] = static_cast<float>(std::sin(angle)) * attention_factor;
+}
+
+}  // namespace
+
 void RopeRow(const float* inv_freq, int32_t half, float attention_factor, int32_t position,
              float* cos_sin) {
   for (int32_t j = 0; j < half; ++j) {
-    const double angle = static_cast<double>(static_cast<float>(position) * inv_freq[j]);
-    cos_sin[2 * j] = static_cast<float>(std::cos(angle)) * attention_factor;
-    cos_sin[2 * j + 1] = static_cast<float>(std::sin(angle)) * attention_factor;
+    RopePair(inv_freq[j], attention_factor, position, cos_sin + 2 * j);
+  }
+}
+
+void RopeRow(const float* inv_freq, const uint8_t* axes, int32_t half, float attention_factor,
+             const int32_t* positions, float* cos_sin) {
+  for (int32_t j = 0; j < half; ++j) {
+    RopePair(inv_freq[j], attention_factor, positions[axes[j]], cos_sin + 2 * j);
   }
 }
 

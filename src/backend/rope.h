@@ -14,9 +14,12 @@ namespace cellm {
 
 struct RopeSpec {
   int32_t head_dim = 0;
-  int32_t rotary_dim = 0;         // channels [0, rotary_dim) of a head are rotated; even
-  bool interleaved = false;       // pairs (2i, 2i+1) instead of (i, i + rotary_dim / 2)
-  std::vector<float> inv_freq;    // [rotary_dim / 2]; a zero leaves its pair alone
+  int32_t rotary_dim = 0;       // channels [0, rotary_dim) of a head are rotated; even
+  bool interleaved = false;     // pairs (2i, 2i+1) instead of (i, i + rotary_dim / 2)
+  std::vector<float> inv_freq;  // [rotary_dim / 2]; a zero leaves its pair alone
+  // Which of StepContext::rope_positions a pair turns by, [rotary_dim / 2]; empty: all by the
+  // first.
+  std::vector<uint8_t> axes;
   float attention_factor = 1.0f;  // multiplies cos and sin
   // longrope: used instead of inv_freq when planned_total_tokens > long_from. Empty elsewhere.
   std::vector<float> long_inv_freq;
@@ -39,6 +42,9 @@ void RopeFrequencies(const RopeSpec& spec, int32_t planned_total_tokens, float* 
 // multiplied by attention_factor in float.
 void RopeRow(const float* inv_freq, int32_t half, float attention_factor, int32_t position,
              float* cos_sin);
+// The same with a position for each axis: pair j turns by positions[axes[j]].
+void RopeRow(const float* inv_freq, const uint8_t* axes, int32_t half, float attention_factor,
+             const int32_t* positions, float* cos_sin);
 
 }  // namespace cellm
 

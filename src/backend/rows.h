@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "base/check.h"
 
@@ -23,6 +24,18 @@ struct Rows {
   // Columns [begin, begin + count) of every row.
   Rows Cols(int32_t begin, int32_t count) const {
     return {data == nullptr ? nullptr : data + begin, rows, count, stride};
+  }
+  // Rows [begin, begin + count).
+  Rows Some(int32_t begin, int32_t count) const {
+    return {data == nullptr ? nullptr : data + begin * stride, count, cols, stride};
+  }
+  // The first rows * count floats as dense rows: a narrower use of the same bytes. Requires count
+  // <= stride.
+  Rows Front(int32_t count) const { return {data, rows, count, count}; }
+  // [rows, cols] as [rows / parts, cols * parts]: `parts` neighbours become one row.
+  Rows Joined(int32_t parts) const {
+    CELLM_DCHECK(stride == cols && rows % parts == 0, "joining rows with gaps");
+    return {data, rows / parts, cols * parts, cols * parts};
   }
   // [rows, cols] as [rows * heads, cols / heads]. Requires stride == cols and heads | cols.
   Rows Heads(int32_t heads) const {
@@ -43,8 +56,12 @@ class Arena {
     const size_t count = static_cast<size_t>(rows) * static_cast<size_t>(cols);
     return {static_cast<float*>(Take(count * sizeof(float))), rows, cols, cols};
   }
-  int32_t* TakeInts(int32_t count) {
-    return static_cast<int32_t*>(Take(static_cast<size_t>(count) * sizeof(int32_t)));
+  int32_t* TakeInts(int64_t count) { return TakeArray<int32_t>(count); }
+  // `count` uninitialised values of a trivial type.
+  template <typename T>
+  T* TakeArray(int64_t count) {
+    static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+    return static_cast<T*>(Take(static_cast<size_t>(count) * sizeof(T)));
   }
   void Reset() { used_ = 0; }
   bool measuring() const { return block_ == nullptr; }

@@ -47,6 +47,17 @@ struct LayerState {
   float* conv = nullptr;       // [conv_taps - 1][conv_channels], oldest first, zeros at the start
 };
 
+// Rows of a step whose embedding is given: what a tower made of a picture or a sound. Their tokens
+// are ids that the model has; a family looks up by them what it has beside the embedding.
+struct GivenRows {
+  static constexpr int kMaxDeep = 8;
+  std::span<const int32_t> rows;  // of the step, ascending
+  Rows embeddings;                // [rows.size(), hidden], taken as they are
+  // Added to the hidden states after layer i; [rows.size(), hidden] each, `deep_count` of them.
+  Rows deep[kMaxDeep];
+  int32_t deep_count = 0;
+};
+
 struct SequenceSlice {
   int32_t row_begin = 0;
   int32_t row_count = 0;
@@ -60,7 +71,15 @@ struct SequenceSlice {
 struct StepContext {
   int32_t rows = 0;
   const int32_t* tokens = nullptr;     // [rows]
-  const int32_t* positions = nullptr;  // [rows]
+  const int32_t* positions = nullptr;  // [rows], in the sequence's cache
+  // Null, or [rows][3]: positions along three axes for rotary tables, where they are not
+  // `positions` three times.
+  const int32_t* rope_positions = nullptr;
+  // Null, or [rows]: for attention that is two_way the end (absolute, past the last key) of what a
+  // row sees: the end of its block, or its own position + 1. Never falls within a sequence, and
+  // never lies past the rows of the step: a block that sees itself is in one step whole.
+  const int32_t* key_ends = nullptr;
+  const GivenRows* given = nullptr;  // null: all rows are tokens
   std::span<const SequenceSlice> sequences;
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
   Rows logits;                          // [logit_rows.size(), vocab_size], where they go

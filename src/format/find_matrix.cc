@@ -18,8 +18,22 @@ std::span<const uint8_t> ExpertPart(const MatrixQuery& query, const Tensor& tens
   return tensor.data.subspan(part * static_cast<size_t>(query.expert), part);
 }
 
+// A convolution's kernel [rows, channels, side, ...] is a matrix of windows laid out one after
+// another.
+bool IsKernel(const MatrixQuery& query) {
+  const Tensor& tensor = *query.weight;
+  if (query.expert >= 0 || tensor.shape.size() < 3 || !IsDenseFloat(tensor.format)) return false;
+  int64_t cols = 1;
+  for (size_t d = 1; d < tensor.shape.size(); ++d) {
+    if (tensor.shape[d] < 1 || cols > limits::kMaxDimension / tensor.shape[d]) return false;
+    cols *= tensor.shape[d];
+  }
+  return tensor.shape[0] == query.rows && cols == query.cols;
+}
+
 Status CheckShape(const MatrixQuery& query, int64_t stored_cols) {
   const Tensor& tensor = *query.weight;
+  if (IsKernel(query)) return OkStatus();
   const size_t rank = query.expert < 0 ? 2 : 3;
   if (tensor.shape.size() != rank || tensor.shape[rank - 2] != query.rows ||
       tensor.shape[rank - 1] != stored_cols) {

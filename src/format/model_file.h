@@ -96,7 +96,7 @@ const Tensor* FindByRole(const ModelFile& file, std::string_view name);
 // The matrix stored under `base` + ".weight" (or `base` itself for fused expert tensors), with its
 // side tensors resolved, checked to be [rows, cols]. Names as FindByRole(). NotFound, Corrupt
 // (wrong shape: message has both), Unsupported. For rank-3 tensors `expert` picks the leading
-// index.
+// index; without it, floats of rank 3 and more are taken as [rows, all the rest].
 Result<Matrix> FindMatrix(const ModelFile& file, std::string_view base, int32_t rows, int32_t cols,
                           int32_t expert = -1);
 bool HasMatrix(const ModelFile& file, std::string_view base);

@@ -1,6 +1,7 @@
 #include "model/binder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace cellm {
@@ -12,16 +13,19 @@ std::string Binder::Complete(const std::string& name) const {
 void Binder::FindPrefix(std::string_view probe) {
   constexpr std::string_view kPrefixes[] = {"model.", "model.language_model.",
                                             "language_model.model.", "model.text_model.", ""};
-  for (const std::string_view prefix : kPrefixes) {
+  FindPrefix(kPrefixes, probe);
+}
+
+void Binder::FindPrefix(std::span<const std::string_view> prefixes, std::string_view probe) {
+  for (const std::string_view prefix : prefixes) {
     const std::string name = std::string(prefix) + std::string(probe);
     if (context_.file.Find(name) != nullptr || format::HasMatrix(context_.file, name)) {
       prefix_ = prefix;
       return;
     }
   }
-  const std::string name(probe);
-  Fail(NotFound("tensor \"model.%s\": not in the file, nor under another known prefix",
-                name.c_str()));
+  Fail(NotFound("tensor \"%s%s\": not in the file, nor under another known prefix",
+                std::string(prefixes.front()).c_str(), std::string(probe).c_str()));
 }
 
 bool Binder::Has(const std::string& name) const {
@@ -66,6 +70,48 @@ Weight Binder::Linear(const std::string& name, int32_t rows, int32_t cols) {
 }
 Weight Binder::Lookup(const std::string& name, int32_t rows, int32_t cols) {
   return Bind(name, rows, cols, -1, WeightUse::kLookup);
+}
+Weight Binder::Transposed(const std::string& name, int32_t rows, int32_t cols) {
+  if (!status_.ok()) return {};
+  const std::string full = Complete(name);
+  const format::Tensor* const tensor = format::FindByRole(context_.file, full);
+  if (tensor == nullptr) {
+    Fail(NotFound("tensor \"%s\": not in the file", full.c_str()));
+    return {};
+  }
+  if (tensor->shape.size() != 2 || tensor->shape[0] != cols || tensor->shape[1] != rows ||
+      !IsDenseFloat(tensor->format)) {
+    Fail(Corrupt("tensor \"%s\": expected floats of shape [%d, %d]", full.c_str(), cols, rows));
+    return {};
+  }
+  const size_t item = tensor->format == Format::kF32 ? 4 : 2;
+  const size_t height = static_cast<size_t>(rows);
+  const size_t width = static_cast<size_t>(cols);
+  Result<Array<uint8_t>> turned = Array<uint8_t>::Uninitialised(
+      context_.allocator, height * width * item, MemoryClass::kWeights, "turned weights");
+  if (!turned.ok()) {
+    Fail(Status(turned.status()).WithContext("tensor \"" + full + "\""));
+    return {};
+  }
+  for (size_t r = 0; r < height; ++r) {
+    for (size_t c = 0; c < width; ++c) {
+      std::memcpy(turned->data() + (r * width + c) * item,
+                  tensor->data.data() + (c * height + r) * item, item);
+    }
+  }
+  Weight weight;
+  weight.kind = WeightKind::kDense;
+  weight.rows = rows;
+  weight.cols = cols;
+  weight.dense_format = tensor->format;
+  weight.dense = turned->data();
+  weight.source.data = tensor->data;  // which tensor it is of
+  weight.owned = std::move(turned).value();
+  Status held = context_.holder.Take(false, &weight);
+  if (!held.ok()) Fail(std::move(held).WithContext("tensor \"" + full + "\""));
+  parameters_ += int64_t{rows} * cols;
+  bytes_ += weight.bytes();
+  return weight;
 }
 Weight Binder::Expert(const std::string& name, int32_t expert, int32_t rows, int32_t cols) {
   return Bind(name, rows, cols, expert, WeightUse::kLinear);

@@ -8,6 +8,7 @@
 // and releases pages of the file whose contents were repacked.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,12 +37,17 @@ class Binder {
   // exists. NotFound otherwise. Names given to the functions below are completed by it, unless they
   // start with '/', which stands for the root of the file ("/lm_head").
   void FindPrefix(std::string_view probe);
+  // The same over prefixes of the caller's, in the order given.
+  void FindPrefix(std::span<const std::string_view> prefixes, std::string_view probe);
   const std::string& prefix() const { return prefix_; }
 
   // The matrix [rows, cols] under `name` (without ".weight").
   Weight Linear(const std::string& name, int32_t rows, int32_t cols);
   // The same for a table that is only looked up by row.
   Weight Lookup(const std::string& name, int32_t rows, int32_t cols);
+  // The matrix [rows, cols] whose floats are stored as [cols, rows] under the full tensor name;
+  // they are turned round in memory.
+  Weight Transposed(const std::string& name, int32_t rows, int32_t cols);
   // Expert `expert` of a fused [experts, rows, cols] tensor.
   Weight Expert(const std::string& name, int32_t expert, int32_t rows, int32_t cols);
   // A vector of `count` floats under the full tensor name ("norm.weight").
@@ -56,6 +62,9 @@ class Binder {
   // empty Weight means "use the embedding". See families for the tie rule.
   Weight Head(bool tied, int32_t vocab, int32_t hidden);
 
+  // Elements and bytes of all that was bound.
+  int64_t parameter_count() const { return parameters_; }
+  uint64_t weight_bytes() const { return bytes_; }
   // Adds the counts to model->info.
   void Finish(Model* model) const;
 

@@ -46,7 +46,8 @@ struct Gemma {
   float scale = 1.0f, score_cap = 0.0f, logit_cap = 0.0f;
   bool head_norms = false, bias = false, tied = true;
   RopeSpec full_rope, sliding_rope;
-  std::vector<int32_t> window;  // [layers]; 0: full attention
+  std::vector<int32_t> window;       // [layers]; 0: full attention
+  bool pictures_are_blocks = false;  // gemma3, in every layer
 
   Weight embedding, head;
   Vector norm;
@@ -159,6 +160,7 @@ Status ReadConfig(json::Value object, Kind kind, Gemma* m, ModelInfo* info) {
   info->bos_id = BosId(config);
   info->eos_ids = EosIds(config);
   CELLM_RETURN_IF_ERROR(config.Finish());
+  info->pictures_are_blocks = m->pictures_are_blocks = gemma3;
   info->vocab_size = m->vocab;
   info->hidden_size = m->hidden;
   for (const int32_t window : m->window) {
@@ -191,7 +193,8 @@ Status BindWeights(const LoadContext& context, Gemma* m, Model* model) {
                     .head_dim_v = m->head_dim,
                     .window = m->window[l],
                     .scale = m->scale,
-                    .softcap = m->score_cap};
+                    .softcap = m->score_cap,
+                    .two_way = m->pictures_are_blocks};
     layer.attention_norm = bind.Floats(at + "input_layernorm.weight", m->hidden);
     layer.attention_out_norm = bind.Floats(at + "post_attention_layernorm.weight", m->hidden);
     layer.mlp_norm = bind.Floats(at + "pre_feedforward_layernorm.weight", m->hidden);
@@ -247,7 +250,7 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
   const Rows full_cos_sin = arena.TakeRows(step.rows, m.full_rope.rotary_dim);
   const Rows sliding_cos_sin = arena.TakeRows(step.rows, m.sliding_rope.rotary_dim);
 
-  backend.Embed(m.embedding, step.token_ids(), std::sqrt(static_cast<float>(m.hidden)), h);
+  EmbedStep(backend, step, m.embedding, std::sqrt(static_cast<float>(m.hidden)), h);
   backend.RopeTable(step, m.full_rope, full_cos_sin);
   backend.RopeTable(step, m.sliding_rope, sliding_cos_sin);
   for (size_t l = 0; l < m.layers.size(); ++l) {

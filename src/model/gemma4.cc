@@ -63,6 +63,7 @@ struct Gemma4 {
   RopeSpec full_rope, sliding_rope;
   int32_t window = 512;
   bool bias = false;
+  bool pictures_are_blocks = false;  // in sliding layers
   float logit_cap = 0.0f;
   int32_t input_width = 0, input_vocab = 0;  // per-layer inputs; width 0: none
   std::vector<LayerPlan> plan;
@@ -220,7 +221,10 @@ Status ReadConfig(json::Value object, Gemma4* m, ModelInfo* info) {
   const std::string both_ways = config.Raw("use_bidirectional_attention").is_string()
                                     ? config.String("use_bidirectional_attention", "")
                                     : std::string();
-  // "vision" concerns picture spans only.
+  m->pictures_are_blocks = both_ways == "vision";
+  int64_t pad = 0;
+  config.Raw("pad_token_id").GetInt64(&pad);
+  info->given_id = pad >= 0 && pad < s.vocab ? static_cast<int32_t>(pad) : 0;
   if (both_ways == "all") {
     config.Fail(Unsupported("config: \"use_bidirectional_attention\": \"all\" is not supported"));
   }
@@ -228,6 +232,7 @@ Status ReadConfig(json::Value object, Gemma4* m, ModelInfo* info) {
   if (config.ok()) ReadLayerWidths(config, m);
   if (config.ok()) PlanSharing(config, m);
   if (config.ok()) ReadRotary(config, m);
+  info->pictures_are_blocks = m->pictures_are_blocks;
   CELLM_RETURN_IF_ERROR(FinishConfig(config, s, {}, info));
   for (size_t l = 0; l < m->plan.size(); ++l) {
     const LayerPlan& layer = m->plan[l];
@@ -286,7 +291,8 @@ Status BindWeights(const LoadContext& context, Gemma4* m, Model* model) {
                     .head_dim = layer.plan.head_dim,
                     .head_dim_v = layer.plan.head_dim,
                     .window = layer.plan.full ? 0 : m->window,
-                    .scale = 1.0f};
+                    .scale = 1.0f,
+                    .two_way = m->pictures_are_blocks && !layer.plan.full};
     layer.attention_norm = bind.Floats(at + "input_layernorm.weight", hidden);
     layer.attention_out_norm = bind.Floats(at + "post_attention_layernorm.weight", hidden);
     layer.mlp_norm = bind.Floats(at + "pre_feedforward_layernorm.weight", hidden);
@@ -350,8 +356,7 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
   // Layers differ in width; each sees the front of the widest buffer as dense rows.
   const auto front = [rows](Rows all, int32_t cols) { return Rows{all.data, rows, cols, cols}; };
 
-  backend.Embed(m.vocabulary.embedding, step.token_ids(), std::sqrt(static_cast<float>(s.hidden)),
-                h);
+  EmbedStep(backend, step, m.vocabulary.embedding, std::sqrt(static_cast<float>(s.hidden)), h);
   if (m.input_width > 0) RunInputs(m, backend, step, h, inputs, table_rows);
   if (m.full_rope.exists()) backend.RopeTable(step, m.full_rope, full_cos_sin);
   if (m.sliding_rope.exists()) backend.RopeTable(step, m.sliding_rope, sliding_cos_sin);

@@ -235,7 +235,7 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
   const Rows x = bcx.Cols(2 * s.hidden, s.hidden);
   const RouterRows router_rows = TakeRouterRows(arena, step.rows, m.router);
 
-  backend.Embed(m.vocabulary.embedding, step.token_ids(), 1.0f, d.h);
+  EmbedStep(backend, step, m.vocabulary.embedding, 1.0f, d.h);
   backend.RopeTable(step, m.rope, cos_sin);
   for (size_t l = 0; l < m.layers.size(); ++l) {
     const Layer& layer = m.layers[l];

@@ -246,7 +246,7 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
   const Rows inner = arena.TakeRows(step.rows, m.inner);
   const Rows cos_sin = arena.TakeRows(step.rows, m.rope.rotary_dim);
 
-  backend.Embed(m.embedding, step.token_ids(), 1.0f, h);
+  EmbedStep(backend, step, m.embedding, 1.0f, h);
   backend.RopeTable(step, m.rope, cos_sin);
   const int32_t applications = static_cast<int32_t>(m.layers.size()) * m.repeats;
   for (int32_t index = 0; index < applications; ++index) {

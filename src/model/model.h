@@ -35,8 +35,12 @@ struct ModelInfo {
   int32_t bos_id = -1;                 // -1: none
   std::vector<int32_t> eos_ids;        // of generation_config.json, else of the configuration
   std::vector<LayerStateSpec> layers;  // what each layer remembers; size need not be layer_count
-  int64_t parameter_count = 0;         // elements of all bound tensors
-  uint64_t weight_bytes = 0;           // bytes of all bound tensors as they are held
+  // How rows of pictures and sounds stand in a prompt (StepContext::given).
+  int32_t given_id = 0;              // the token id at their rows
+  bool pictures_are_blocks = false;  // a picture's rows see each other: StepContext::key_ends
+  bool axial_positions = false;      // StepContext::rope_positions is to be set after a picture
+  int64_t parameter_count = 0;       // elements of all bound tensors
+  uint64_t weight_bytes = 0;         // bytes of all bound tensors as they are held
   HoldingReport holding;
   std::vector<std::string> notes;  // things a user should know
 };

@@ -176,6 +176,18 @@ DecoderRows TakeDecoderRows(Arena& arena, int32_t rows, const Sizes& sizes) {
   return d;
 }
 
+void EmbedStep(Backend& backend, const StepContext& step, const Weight& table, float scale,
+               Rows h) {
+  backend.Embed(table, step.token_ids(), scale, h);
+  if (step.given == nullptr) return;
+  backend.ScatterRows(step.given->embeddings, step.given->rows, /*add=*/false, h);
+}
+
+void AddDeep(Backend& backend, const StepContext& step, int32_t layer, Rows h) {
+  if (step.given == nullptr || layer >= step.given->deep_count) return;
+  backend.ScatterRows(step.given->deep[layer], step.given->rows, /*add=*/true, h);
+}
+
 void ProjectQkv(Backend& backend, const Attention& a, Rows x, Rows q, Rows k, Rows v) {
   const LinearPart parts[] = {
       {&a.q, a.q_bias.data(), q}, {&a.k, a.k_bias.data(), k}, {&a.v, a.v_bias.data(), v}};

@@ -119,6 +119,12 @@ struct DecoderRows {
 };
 DecoderRows TakeDecoderRows(Arena& arena, int32_t rows, const Sizes& sizes);
 
+// The embeddings of the step's tokens times `scale` into `h`; rows that are given take what they
+// are given, unscaled.
+void EmbedStep(Backend& backend, const StepContext& step, const Weight& table, float scale, Rows h);
+// What is given to be added after layer `layer`, if anything.
+void AddDeep(Backend& backend, const StepContext& step, int32_t layer, Rows h);
+
 // q, k and v of `x` in one product.
 void ProjectQkv(Backend& backend, const Attention& a, Rows x, Rows q, Rows k, Rows v);
 // out = Wdown( act(Wgate x) * (Wup x) ), by way of `inner`.

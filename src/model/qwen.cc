@@ -136,11 +136,16 @@ Status ReadConfig(json::Value object, Kind kind, Qwen* m, ModelInfo* info) {
   RopeDefaults rope;
   rope.head_dim = m->head_dim;
   rope.max_position_embeddings = info->max_context;
+  if (config.String("model_type", "") == "qwen3_vl_text") {
+    rope.theta = 5e5;
+    rope.mrope_section = {24, 20, 20};
+  }
   const Result<RopeSpec> spec = ReadRope(config, rope);
   if (spec.ok()) m->rope = *spec;
   info->bos_id = BosId(config);
   info->eos_ids = EosIds(config);
   CELLM_RETURN_IF_ERROR(config.Finish());
+  info->axial_positions = !m->rope.axes.empty();
   info->vocab_size = m->vocab;
   info->hidden_size = m->hidden;
   for (const int32_t window : m->window) {
@@ -233,7 +238,7 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
   const Rows cos_sin = arena.TakeRows(step.rows, m.rope.rotary_dim);
   const RouterRows router = TakeRouterRows(arena, step.rows, m.router);
 
-  backend.Embed(m.embedding, step.token_ids(), 1.0f, h);
+  EmbedStep(backend, step, m.embedding, 1.0f, h);
   backend.RopeTable(step, m.rope, cos_sin);
   for (size_t l = 0; l < m.layers.size(); ++l) {
     const Layer& layer = m.layers[l];
@@ -264,6 +269,7 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
       backend.Linear(inner, layer.down, nullptr, out);
     }
     backend.Add(h, out, 1.0f);
+    AddDeep(backend, step, index, h);
   }
   RunHead(backend, step, h, m.norm, 0.0f, m.eps, m.head.exists() ? m.head : m.embedding);
 }

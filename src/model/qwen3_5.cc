@@ -153,11 +153,13 @@ Status ReadConfig(json::Value object, bool moe, Qwen35* m, ModelInfo* info) {
   rope.max_position_embeddings = s.max_context;
   rope.partial_factor = 0.25;
   rope.partial_allowed = true;
+  rope.mrope_section = {11, 11, 10};
   Result<RopeSpec> spec = ReadRope(config, rope);
   if (spec.ok()) m->rope = std::move(spec).value();
   // Always gated, whatever this says.
   config.Ignore({"attn_output_gate", "mamba_ssm_dtype"});
   CELLM_RETURN_IF_ERROR(FinishConfig(config, s, {}, info));
+  info->axial_positions = !m->rope.axes.empty();
   for (size_t l = 0; l < m->is_linear.size(); ++l) {
     if (!m->is_linear[l]) continue;
     info->layers[l] = LayerStateSpec();
@@ -314,7 +316,7 @@ void Forward(const void* weights, Backend& backend, const StepContext& step) {
                           arena.TakeRows(step.rows, moe ? 1 : 0),
                           arena.TakeRows(step.rows, moe ? s.hidden : 0)};
 
-  backend.Embed(m.vocabulary.embedding, step.token_ids(), 1.0f, d.h);
+  EmbedStep(backend, step, m.vocabulary.embedding, 1.0f, d.h);
   backend.RopeTable(step, m.rope, cos_sin);
   for (size_t l = 0; l < m.layers.size(); ++l) {
     const Layer& layer = m.layers[l];

@@ -223,6 +223,31 @@ std::string KindOf(json::Value dictionary, Config& config) {
   return std::string(text);
 }
 
+// Which axis each pair turns by: time, row, column in turn, a row or column only for as many pairs
+// as its section has.
+void ReadAxes(json::Value dictionary, Config& config, const RopeDefaults& defaults,
+              RopeSpec* spec) {
+  if (defaults.mrope_section[0] == 0) return;
+  constexpr const char* kKey = "mrope_section";
+  const Reader reader{dictionary, config};
+  const int32_t pairs = spec->rotary_dim / 2;
+  std::array<int32_t, 3> section = defaults.mrope_section;
+  if (reader.Has(kKey)) {
+    const std::vector<double> list = reader.List(kKey, 3);
+    for (size_t i = 0; i < list.size(); ++i) section[i] = static_cast<int32_t>(list[i]);
+    if (config.ok() && section[0] + section[1] + section[2] != pairs) {
+      reader.Fail(kKey, StrFormat("does not add up to %d pairs", pairs).c_str());
+    }
+  } else if (section[0] + section[1] + section[2] != pairs) {
+    return;  // the family's sections are for its own width: a text model
+  }
+  for (int32_t j = 0; j < pairs; ++j) {
+    const int32_t axis = j % 3;
+    const bool turns = axis > 0 && j < 3 * section[static_cast<size_t>(axis)];
+    spec->axes.push_back(static_cast<uint8_t>(turns ? axis : 0));
+  }
+}
+
 }  // namespace
 
 Result<RopeSpec> RopeFromDictionary(json::Value dictionary, Config& config,
@@ -252,6 +277,7 @@ Result<RopeSpec> RopeFromDictionary(json::Value dictionary, Config& config,
   if (kind == "default") {
     reader.RefuseOthers(kind, {"mrope_section", "mrope_interleaved"});
     spec.inv_freq = ToFloat(inverse);
+    ReadAxes(dictionary, config, defaults, &spec);
   } else if (kind == "linear") {
     reader.RefuseOthers(kind, {"factor"});
     reader.Require("factor");
@@ -280,6 +306,7 @@ Result<RopeSpec> RopeFromDictionary(json::Value dictionary, Config& config,
     }
     spec.inv_freq = ToFloat(Yarn(reader, defaults, base, spec.rotary_dim, inverse, &magnitude));
     spec.attention_factor = static_cast<float>(magnitude);
+    ReadAxes(dictionary, config, defaults, &spec);
   } else if (kind == "longrope") {
     reader.RefuseOthers(kind, {"factor", "original_max_position_embeddings", "short_factor",
                                "long_factor", "attention_factor", "short_mscale", "long_mscale"});

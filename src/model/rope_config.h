@@ -3,6 +3,7 @@
 
 // From a configuration's rotary keys to a RopeSpec.
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -22,6 +23,10 @@ struct RopeDefaults {
   std::string_view layer_type;
   bool legacy_yarn_is_longrope = false;  // phi3
   bool query_growth_allowed = false;     // ministral3 reads "llama_4_scaling_beta"
+  // Families whose positions have three axes (time, row, column): the family's "mrope_section". The
+  // pairs' axes take turns; kinds default and yarn only. Zeros: one axis, and the key means
+  // nothing.
+  std::array<int32_t, 3> mrope_section = {0, 0, 0};
 };
 
 // Reads rope_scaling (old) or rope_parameters (new), rope_theta, partial_rotary_factor and
