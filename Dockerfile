@@ -24,7 +24,7 @@ RUN cmake --preset release -DCELLM_BUILD_TESTS=OFF && \
 FROM ${RUN_BASE}
 RUN apt-get -q update && \
     apt-get -y -q --no-install-recommends install libedit2 libpcre2-8-0 libstdc++6 \
-        libsndfile1 libspeexdsp1 libwebp7 && \
+        libmpg123-0 libsndfile1 libspeexdsp1 libwebp7 && \
     rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 COPY --from=build /opt/cellm /usr/local
 # Nobody in particular: the program reads models and writes to its terminal.

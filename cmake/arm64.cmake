@@ -23,4 +23,5 @@ set(CELLM_WITH_PCRE2 OFF CACHE BOOL "Run split patterns that have no built-in sc
 # The same holds for what reads pictures and sounds, but for stb_image, which is one header.
 set(CELLM_WITH_WEBP OFF CACHE BOOL "Read WebP with libwebp, where found")
 set(CELLM_WITH_SPEEXDSP OFF CACHE BOOL "Resample sound with speexdsp, where found")
-set(CELLM_WITH_SNDFILE OFF CACHE BOOL "Read FLAC and MP3 with libsndfile, where found")
+set(CELLM_WITH_SNDFILE OFF CACHE BOOL "Read FLAC with libsndfile, where found")
+set(CELLM_WITH_MPG123 OFF CACHE BOOL "Read MP3 with libmpg123, where found")

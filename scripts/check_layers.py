@@ -18,7 +18,7 @@ TIERS = {"scalar", "avx2", "avx512", "avx512_vnni", "neon", "neon_dot", "wasm128
 THIRD_PARTY = {
     "simdjson.h": {"src/json/"}, "utf8proc.h": {"src/unicode/"}, "xxhash.h": {"src/base/hash.cc"},
     "pcre2.h": {"src/regex/"}, "stb_image.h": {"src/media/stb_decoder.cc"},
-    "sndfile.h": {"src/media/sndfile_decoder.cc"},
+    "sndfile.h": {"src/media/sndfile_decoder.cc"}, "mpg123.h": {"src/media/mpg123_decoder.cc"},
     "speex_resampler.h": {"src/media/resample_sound.cc"},
 }
 STD_ONLY_IN_PLATFORM = {"filesystem", "thread", "chrono"}

@@ -15,7 +15,7 @@ set -euo pipefail
 # Compiling: the library uses PCRE2 and what reads pictures and sounds, the command adds line
 # editing, the server its web page; all of it is optional.
 build="g++ cmake ninja-build pkg-config libpcre2-dev libedit-dev esbuild
-    libstb-dev libwebp-dev libspeexdsp-dev libsndfile1-dev"
+    libstb-dev libwebp-dev libspeexdsp-dev libsndfile1-dev libmpg123-dev"
 test="libgtest-dev python3"
 ci="clang clang-format lld libclang-rt-14-dev libc6-dev g++-aarch64-linux-gnu qemu-user-static nodejs
     npm git node-typescript chromium python3-jsonschema"

@@ -1,6 +1,7 @@
-// The one place that includes libsndfile: FLAC and MP3, read from memory in blocks.
+// The one place that includes libsndfile: FLAC, read from memory in blocks.
 //
-// Headers of both may lie about the length, so memory grows with what was really decoded.
+// The header may lie about the length, so memory grows with what was really decoded. libsndfile
+// reads MP3 as well, but lets the library behind it print; mpg123_decoder.cc does not.
 
 #include <algorithm>
 #include <cmath>
@@ -43,17 +44,6 @@ sf_count_t Read(void* out, sf_count_t count, void* user) {
 sf_count_t Write(const void*, sf_count_t, void*) { return 0; }
 sf_count_t Tell(void* user) { return static_cast<Source*>(user)->at; }
 
-// Room for `wanted` samples, the first `held` kept.
-Status Grow(size_t held, size_t wanted, Allocator& allocator, Array<float>* samples) {
-  if (wanted <= samples->size()) return OkStatus();
-  CELLM_ASSIGN_OR_RETURN(Array<float> larger, Array<float>::Uninitialised(
-                                                  allocator, std::max(wanted, 2 * samples->size()),
-                                                  MemoryClass::kActivations, "decoded sound"));
-  if (held > 0) std::memcpy(larger.data(), samples->data(), held * sizeof(float));
-  *samples = std::move(larger);
-  return OkStatus();
-}
-
 Result<Sound> ReadAll(SNDFILE* file, const SF_INFO& info, const SoundLimits& limits,
                       Allocator& allocator) {
   constexpr size_t kBlockFrames = 4096;
@@ -70,7 +60,7 @@ Result<Sound> ReadAll(SNDFILE* file, const SF_INFO& info, const SoundLimits& lim
     const size_t count = static_cast<size_t>(got);
     CELLM_RETURN_IF_ERROR(CheckSoundSize(static_cast<int64_t>(frames + count), info.channels,
                                          info.samplerate, limits));
-    CELLM_RETURN_IF_ERROR(Grow(frames, frames + count, allocator, &sound.samples));
+    CELLM_RETURN_IF_ERROR(GrowSound(frames, frames + count, allocator, &sound));
     for (size_t i = 0; i < count; ++i) {
       double sum = 0.0;
       for (size_t c = 0; c < channels; ++c) {
@@ -95,20 +85,16 @@ Result<Sound> ReadAll(SNDFILE* file, const SF_INFO& info, const SoundLimits& lim
   }
   CELLM_RETURN_IF_ERROR(
       CheckSoundSize(static_cast<int64_t>(frames), info.channels, info.samplerate, limits));
-  CELLM_ASSIGN_OR_RETURN(
-      Array<float> exact,
-      Array<float>::Uninitialised(allocator, frames, MemoryClass::kActivations, "decoded sound"));
-  std::memcpy(exact.data(), sound.samples.data(), frames * sizeof(float));
-  sound.samples = std::move(exact);
+  CELLM_RETURN_IF_ERROR(TrimSound(frames, allocator, &sound));
   return sound;
 }
 
 }  // namespace
 
-bool HaveSndfile() { return true; }
+bool HaveFlac() { return true; }
 
-Result<Sound> DecodeWithSndfile(std::span<const uint8_t> bytes, const SoundLimits& limits,
-                                Allocator& allocator) {
+Result<Sound> DecodeFlac(std::span<const uint8_t> bytes, const SoundLimits& limits,
+                         Allocator& allocator) {
   Source source = {bytes};
   SF_VIRTUAL_IO io = {Length, Seek, Read, Write, Tell};
   SF_INFO info = {};
@@ -132,12 +118,12 @@ Result<Sound> DecodeWithSndfile(std::span<const uint8_t> bytes, const SoundLimit
 
 namespace cellm::media {
 
-bool HaveSndfile() { return false; }
+bool HaveFlac() { return false; }
 
-Result<Sound> DecodeWithSndfile(std::span<const uint8_t>, const SoundLimits&, Allocator&) {
+Result<Sound> DecodeFlac(std::span<const uint8_t>, const SoundLimits&, Allocator&) {
   return Unsupported(
-      "FLAC and MP3 are not in this build: save the clip as WAV, or build with "
-      "libsndfile (Debian libsndfile1-dev)");
+      "FLAC is not in this build: save the clip as WAV, or build with libsndfile (Debian "
+      "libsndfile1-dev)");
 }
 
 }  // namespace cellm::media

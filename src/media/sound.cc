@@ -52,13 +52,32 @@ Result<Sound> Decode(std::span<const uint8_t> bytes, const SoundLimits& limits,
     return DecodeWav(bytes, limits, allocator);
   }
   const std::span<const uint8_t> frames = SkipTag(bytes);
-  if (StartsWith(bytes, "fLaC") || IsMp3Frame(frames)) {
-    return DecodeWithSndfile(bytes, limits, allocator);
-  }
+  if (StartsWith(bytes, "fLaC")) return DecodeFlac(bytes, limits, allocator);
+  if (IsMp3Frame(frames)) return DecodeMp3(frames, limits, allocator);
   return Unsupported("this is %s; WAV, FLAC and MP3 are read", KindOf(bytes));
 }
 
 }  // namespace
+
+Status GrowSound(size_t held, size_t wanted, Allocator& allocator, Sound* sound) {
+  Array<float>& samples = sound->samples;
+  if (wanted <= samples.size()) return OkStatus();
+  CELLM_ASSIGN_OR_RETURN(Array<float> larger, Array<float>::Uninitialised(
+                                                  allocator, std::max(wanted, 2 * samples.size()),
+                                                  MemoryClass::kActivations, "decoded sound"));
+  if (held > 0) std::memcpy(larger.data(), samples.data(), held * sizeof(float));
+  samples = std::move(larger);
+  return OkStatus();
+}
+
+Status TrimSound(size_t held, Allocator& allocator, Sound* sound) {
+  CELLM_ASSIGN_OR_RETURN(
+      Array<float> exact,
+      Array<float>::Uninitialised(allocator, held, MemoryClass::kActivations, "decoded sound"));
+  if (held > 0) std::memcpy(exact.data(), sound->samples.data(), held * sizeof(float));
+  sound->samples = std::move(exact);
+  return OkStatus();
+}
 
 Status CheckSoundSize(int64_t frames, int32_t channels, int32_t rate_hz,
                       const SoundLimits& limits) {

@@ -22,9 +22,9 @@ struct SoundLimits {
   double max_seconds = 3600.0;
 };
 
-// Decodes WAV (integers of 8 to 32 bits, floats of 32 and 64, any channels) and, where libsndfile
-// is built in, FLAC and MP3. Channels are averaged; another rate than `rate_hz` is resampled where
-// speexdsp is built in.
+// Decodes WAV (integers of 8 to 32 bits, floats of 32 and 64, any channels) and, where they are
+// built in, FLAC (libsndfile) and MP3 (libmpg123). Channels are averaged; another rate than
+// `rate_hz` is resampled where speexdsp is built in.
 //   InvalidArgument  no bytes, or a rate_hz that no model has
 //   Unsupported      not a sound that this build reads, or a kind of one that it does not: named
 //   Corrupt          cut short, lengths that lie, samples that are not finite numbers
@@ -40,7 +40,8 @@ Result<Sound> ResampleSound(Sound sound, int32_t rate_hz, Allocator& allocator);
 // Whether any rate can be had.
 bool HaveResampler();
 // Whether FLAC and MP3 can be read.
-bool HaveSndfile();
+bool HaveFlac();
+bool HaveMp3();
 
 }  // namespace cellm::media
 
