@@ -16,6 +16,18 @@ constexpr uint64_t kNoLimit = uint64_t{1} << 60;
 constexpr int32_t kWorthACheckpoint = 32;
 constexpr int64_t kFlagPollNs = 20'000'000;
 
+// Whether a past can be cut at any token, as far as its layers go. That older tokens are demoted
+// does not count: states kept at places of a prompt would hold their pages as they were.
+bool CutsAnywhere(Engine& engine) {
+  const int32_t context = engine.context_tokens();
+  if (!engine.options().storage().demotes()) return engine.cache().CanCut(context, 1);
+  for (const LayerStateSpec& layer : engine.info().layers) {
+    if (layer.recurrent_floats > 0 || layer.conv_floats() > 0) return false;
+    if (layer.stores_kv() && layer.window > 0 && layer.window < context) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 struct Serving::Request {
@@ -55,6 +67,7 @@ struct Serving::Request {
 Serving::Serving(Engine& engine, ServingOptions options)
     : engine_(engine),
       options_(std::move(options)),
+      cut_anywhere_(CutsAnywhere(engine)),
       swap_(options_.swap != nullptr
                 ? std::make_unique<SwapFile>(std::move(options_.swap), options_.swap_bytes)
                 : nullptr),

@@ -259,7 +259,7 @@ class Serving {
 
   Engine& engine_;
   ServingOptions options_;
-  bool cut_anywhere_ = engine_.cache().CanCut(engine_.context_tokens(), 1);
+  bool cut_anywhere_;
   std::unique_ptr<SwapFile> swap_;
   PastStore pasts_;
   Scheduler scheduler_;
