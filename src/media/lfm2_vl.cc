@@ -56,7 +56,7 @@ Status ReadLfm2Vl(ProcessorSources* sources, const ProcessorOverrides& overrides
   picture.Bool("do_image_splitting", &settings.split);
   picture.Bool("use_thumbnail", &settings.thumbnail);
   // Follow from the others: how far rows are padded, and a size that is never used.
-  picture.Ignore({"do_pad", "max_num_patches", "size", "return_row_col_info"});
+  picture.Ignore({"do_pad", "max_num_patches", "patch_size", "size", "return_row_col_info"});
   sources->whole.Only("use_image_special_tokens", true);
   CELLM_RETURN_IF_ERROR(picture.Finish());
   CELLM_RETURN_IF_ERROR(sources->whole.Finish());

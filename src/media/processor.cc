@@ -120,7 +120,12 @@ void ReadSharedKeys(std::initializer_list<std::string_view> classes, ProcessorSo
   picture.Three("image_mean", -1e3, 1e3, processor->scaling.mean);
   picture.Three("image_std", 1e-6, 1e3, processor->scaling.std);
   picture.Bool("do_normalize", &processor->scaling.normalize);
-  picture.Only("do_resize", true);
+  // The published LFM2-VL processor resizes whatever this says, and files say false.
+  if (processor->family == Family::kLfm2Vl) {
+    picture.Ignore({"do_resize"});
+  } else {
+    picture.Only("do_resize", true);
+  }
   picture.Only("do_rescale", true);
   picture.Only("do_center_crop", false);
   // Decoding always yields RGB; the rest is about batches and devices of the published library.

@@ -127,7 +127,7 @@ TEST(Processor, PublishedFilesAreRead) {
       R"({"image_processor_type":"Lfm2VlImageProcessorFast","processor_class":"Lfm2VlProcessor",
       "crop_size":null,"data_format":"channels_first","default_to_square":true,"device":null,
       "disable_grouping":null,"do_center_crop":null,"do_convert_rgb":null,"do_normalize":true,
-      "do_pad":true,"do_rescale":true,"do_resize":true,"image_mean":[0.5,0.5,0.5],
+      "do_pad":true,"do_rescale":true,"do_resize":false,"image_mean":[0.5,0.5,0.5],
       "image_std":[0.5,0.5,0.5],"input_data_format":null,"max_num_patches":1024,"resample":2,
       "rescale_factor":0.00392156862745098,"return_row_col_info":true,"return_tensors":null,
       "size":{"height":512,"width":512}})";
