@@ -4,7 +4,8 @@
 # Usage: scripts/check_library.sh BUILD_DIR     (target cellm_shared, already built)
 #   size        stripped, at most 3 MB (of 2^20 bytes) for 64-bit Arm, where it travels to phones in an app; for
 #               x86-64 at most what it has today, most of it kernels for AVX2 and two kinds of
-#               AVX-512 with a shape for every batch: that limit only goes down
+#               AVX-512 with a shape for every batch: that limit only goes down, but for new abilities (0.03 MB
+#               for the ops of towers and caches whose old part is stored in fewer bits)
 #   alignment   of every segment that is loaded: 16 KB or more on 64-bit Arm, as phones with such
 #               pages ask for; 4 KB elsewhere
 #   names       nothing but the C interface leaves it
@@ -18,7 +19,7 @@ trap 'rm -rf "$work"' EXIT
 machine=$(readelf -hW "$library" | sed -n 's/^ *Machine: *//p')
 case $machine in
     AArch64) strip=aarch64-linux-gnu-strip limit=$((3 << 20)) least=$((16 << 10)) ;;
-    *X86-64) strip=strip limit=6300000 least=$((4 << 10)) ;;
+    *X86-64) strip=strip limit=6330000 least=$((4 << 10)) ;;
     *) echo "error: $library is for $machine, which has no limits here"; exit 1 ;;
 esac
 command -v "$strip" >/dev/null || strip=llvm-strip

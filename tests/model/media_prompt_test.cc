@@ -13,6 +13,7 @@
 #include "backend/cpu_backend.h"
 #include "format/model_file.h"
 #include "model/model.h"
+#include "model/tower.h"
 #include "platform/file.h"
 #include "support/paths.h"
 #include "support/zoo_mm.h"
@@ -115,7 +116,9 @@ struct Prompt {
   StepContext step;
   int32_t delta = 0;  // what a token's rotary position lags behind its place
 
-  Prompt(const ZooMm& zoo, const Model& model, json::Value c) {
+  // `pictures_given`: features in place of the reference's.
+  Prompt(const ZooMm& zoo, const Model& model, json::Value c,
+         const std::vector<float>* pictures_given = nullptr) {
     tokens = ZooMm::Ints(c.Find("input_ids"));
     const int32_t count = static_cast<int32_t>(tokens.size());
     for (int32_t i = 0; i < count; ++i) positions.push_back(i);
@@ -125,7 +128,8 @@ struct Prompt {
       root.Find("image_token_index").GetInt64(&image);
     }
     root.Find("audio_token_id").GetInt64(&audio);
-    const std::vector<float>& pictures = Features(zoo, c, "/after");
+    const std::vector<float>& pictures =
+        pictures_given != nullptr ? *pictures_given : Features(zoo, c, "/after");
     const std::vector<float>& sounds = Features(zoo, c, "/audio_after");
     const size_t cols = static_cast<size_t>(model.info.hidden_size);
     size_t picture = 0, sound = 0;
@@ -296,6 +300,64 @@ TEST_P(MediaPrompts, ChunksGiveTheSameBits) {
     }
     ASSERT_EQ(logits.size(), whole.size());
     EXPECT_EQ(std::memcmp(logits.data(), whole.data(), whole.size() * sizeof(float)), 0) << chunk;
+  }
+}
+
+// With the tower's weights in 8 bits, one scale a row, the last logits move by less than so much of
+// their spread (root mean square over standard deviation); the text model stays as it is. Random
+// weights a few dozen columns wide are hard on a row's one scale, and gemma4's text model makes
+// eight times as much of a change as its features have.
+struct Int8Bound {
+  const char* family;
+  double most;
+};
+constexpr Int8Bound kInt8Bounds[] = {
+    {"smolvlm", 0.08}, {"lfm2_vl", 0.02}, {"qwen3_5", 0.03}, {"gemma3", 0.05}, {"gemma4", 0.30}};
+
+TEST_P(MediaPrompts, Int8TowersMoveTheLastLogitsLittle) {
+  CELLM_SKIP_WITHOUT_SHARED(folder, "zoo-mm");
+  const ZooMm zoo(GetParam());
+  const TextModel text(zoo);
+  ASSERT_NE(text.model, nullptr);
+  auto file = format::OpenModelFile(platform::SystemFiles(), zoo.folder);
+  ASSERT_TRUE(file.ok());
+  testing::QuantiseTower(file->get(), 8);
+  CpuBackend backend(text.kernels.table, *text.pool, ActivationMode::kInt8);
+  auto model = LoadModel(std::move(file).value(), backend, SystemAllocator(), LogSink());
+  ASSERT_TRUE(model.ok());
+  auto tower = LoadTower(**model, media::MediaKind::kPicture, backend, SystemAllocator());
+  ASSERT_TRUE(tower.ok());
+  double sum = 0.0, worst = 0.0;
+  int cases = 0;
+  for (const testing::ZooMmCase& c : zoo.Pictures()) {
+    auto features = RunTower(**tower, backend, SystemAllocator(), c.input);
+    ASSERT_TRUE(features.ok());
+    const std::vector<float> rows(features->values.begin(), features->values.end());
+    const Prompt prompt(zoo, *text.model, zoo.CaseOf(c.name), &rows);
+    PlainSequence sequence(*text.model, *text.backend, prompt.step.rows);
+    const std::vector<float> logits = sequence.Run(prompt.step, 0, prompt.step.rows);
+    const std::vector<float>& reference = zoo.Values(c.name + "/logits");
+    const size_t vocab = static_cast<size_t>(text.model->info.vocab_size);
+    double mean = 0.0, squares = 0.0, moved = 0.0;
+    for (size_t t = 0; t < vocab; ++t) {
+      const double expected = static_cast<double>(reference[reference.size() - vocab + t]);
+      const double difference = static_cast<double>(logits[logits.size() - vocab + t]) - expected;
+      mean += expected / static_cast<double>(vocab);
+      squares += expected * expected / static_cast<double>(vocab);
+      moved += difference * difference / static_cast<double>(vocab);
+    }
+    const double share = std::sqrt(moved / (squares - mean * mean));
+    RecordProperty(c.name, std::to_string(share));
+    worst = std::max(worst, share);
+    sum += share;
+    ++cases;
+  }
+  ASSERT_EQ(cases, 3);
+  EXPECT_GT(sum, 0.0);
+  for (const Int8Bound& bound : kInt8Bounds) {
+    if (zoo.family == bound.family) {
+      EXPECT_LT(worst, bound.most);
+    }
   }
 }
 

@@ -9,20 +9,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
 #include "format/model_file.h"
 #include "platform/file.h"
+#include "support/checkpoint.h"
 #include "support/paths.h"
 #include "support/zoo_mm.h"
-#include "tensor/quantize.h"
 
 namespace cellm {
 namespace {
 
+using ::cellm::testing::QuantiseTower;
 using ::cellm::testing::SharedData;
 using media::MediaKind;
 using media::TowerInput;
@@ -40,54 +41,6 @@ struct Machine {
     backend = std::make_unique<CpuBackend>(kernels.table, *pool, mode);
   }
 };
-
-// Weights of a tower rounded to so many bits with a scale a row, in the file as it was opened.
-void QuantiseTower(format::ModelFile* file, int bits) {
-  std::vector<format::Tensor> scales;
-  for (format::Tensor& tensor : file->tensors) {
-    const bool tower = tensor.name.find("vis") != std::string::npos ||
-                       tensor.name.find("audio") != std::string::npos ||
-                       tensor.name.find("projec") != std::string::npos;
-    const bool table = tensor.name.find("pos") != std::string::npos &&
-                       tensor.name.find("post") == std::string::npos;
-    if (!tower || table || tensor.shape.size() != 2 || !tensor.name.ends_with(".weight")) continue;
-    const int32_t rows = static_cast<int32_t>(tensor.shape[0]);
-    const int32_t cols = static_cast<int32_t>(tensor.shape[1]);
-    const size_t row_bytes = static_cast<size_t>(bits == 8 ? cols : (cols + 1) / 2);
-    auto codes = std::make_unique<std::vector<uint8_t>>(static_cast<size_t>(rows) * row_bytes);
-    auto halves = std::make_unique<std::vector<uint8_t>>(static_cast<size_t>(rows) * 2);
-    std::vector<float> row(static_cast<size_t>(cols));
-    Matrix matrix;
-    matrix.format = tensor.format;
-    matrix.rows = rows;
-    matrix.cols = cols;
-    matrix.data = tensor.data;
-    for (int32_t r = 0; r < rows; ++r) {
-      DecodeRow(matrix, r, row.data());
-      uint16_t scale = 0;
-      uint8_t* const to = codes->data() + static_cast<size_t>(r) * row_bytes;
-      if (bits == 8) {
-        EncodeV1I8Row(row.data(), cols, to, &scale);
-      } else {
-        EncodeV1I4Row(row.data(), cols, 0, to, &scale);
-      }
-      StoreLe<uint16_t>(halves->data() + 2 * r, scale);
-    }
-    tensor.format = bits == 8 ? Format::kI8V1 : Format::kI4V1;
-    tensor.data = *codes;
-    format::Tensor scale;
-    scale.name = tensor.name + ".qscale";
-    scale.format = Format::kF16;
-    scale.shape = {rows};
-    scale.data = *halves;
-    scales.push_back(std::move(scale));
-    file->owned_bytes.push_back(std::move(codes));
-    file->owned_bytes.push_back(std::move(halves));
-  }
-  file->tensors.insert(file->tensors.end(), scales.begin(), scales.end());
-  std::sort(file->tensors.begin(), file->tensors.end(),
-            [](const format::Tensor& a, const format::Tensor& b) { return a.name < b.name; });
-}
 
 using Zoo = ::cellm::testing::ZooMm;
 using Case = ::cellm::testing::ZooMmCase;
@@ -315,6 +268,94 @@ TEST_P(Pictures, InputThatDoesNotFitIsRefused) {
     refused("negative grid", [](TowerInput& bad) { bad.grids[0].rows *= -1; });
     refused("huge grid", [](TowerInput& bad) { bad.grids[0] = {1 << 30, 1 << 30}; });
   }
+}
+
+// -- Rows for the first text layers (qwen3_vl): no reference is stored, so by the formula
+
+using Tensors = std::map<std::string, testing::CheckpointTensor>;
+
+// y = W x + b of a checkpoint's matrix, in double.
+std::vector<double> Product(const Tensors& tensors, const std::string& name,
+                            const std::vector<double>& x) {
+  const std::vector<float>& w = tensors.at(name + ".weight").values;
+  const std::vector<float>& b = tensors.at(name + ".bias").values;
+  std::vector<double> y;
+  for (size_t r = 0; r < b.size(); ++r) {
+    double sum = static_cast<double>(b[r]);
+    for (size_t c = 0; c < x.size(); ++c) {
+      sum += static_cast<double>(w[r * x.size() + c]) * x[c];
+    }
+    y.push_back(sum);
+  }
+  return y;
+}
+
+TEST(Deepstack, RowsOfALayerGoThroughAMergerOfTheirOwn) {
+  CELLM_SKIP_WITHOUT_SHARED(folder, "zoo-mm");
+  const Zoo zoo("qwen3_5");
+  Machine machine;
+  auto file = format::OpenModelFile(platform::SystemFiles(), zoo.folder);
+  ASSERT_TRUE(file.ok());
+  // The merger's matrices serve as the other's, too; its norm is over four patches.
+  const std::string merger = "model.visual.merger.";
+  const std::string deep = "model.visual.deepstack_merger_list.0.";
+  const Tensors tensors = testing::ReadCheckpoint(zoo.folder);
+  std::vector<format::Tensor> added;
+  for (const char* const name :
+       {"linear_fc1.weight", "linear_fc1.bias", "linear_fc2.weight", "linear_fc2.bias"}) {
+    added.push_back(*(*file)->Find(merger + name));
+    added.back().name = deep + name;
+  }
+  const size_t joined = tensors.at(merger + "linear_fc1.bias").values.size();
+  std::vector<float> norms[2];
+  for (size_t c = 0; c < joined; ++c) {
+    norms[0].push_back(0.5f + 0.01f * static_cast<float>(c % 97));
+    norms[1].push_back(0.3f - 0.02f * static_cast<float>(c % 31));
+  }
+  for (int i = 0; i < 2; ++i) {
+    format::Tensor norm;
+    norm.name = deep + (i == 0 ? "norm.weight" : "norm.bias");
+    norm.format = Format::kF32;
+    norm.shape = {static_cast<int64_t>(joined)};
+    norm.data = {reinterpret_cast<const uint8_t*>(norms[i].data()), joined * sizeof(float)};
+    added.push_back(norm);
+  }
+  (*file)->tensors.insert((*file)->tensors.end(), added.begin(), added.end());
+  std::sort((*file)->tensors.begin(), (*file)->tensors.end(),
+            [](const format::Tensor& a, const format::Tensor& b) { return a.name < b.name; });
+  std::string text = json::Serialize((*file)->config->root());
+  text.replace(text.find("\"depth\":2"), 9, "\"depth\":2,\"deepstack_visual_indexes\":[0]");
+  (*file)->config = std::move(json::Document::Parse(text, "config.json")).value();
+  auto model = LoadModel(std::move(file).value(), *machine.backend, SystemAllocator(), LogSink());
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  auto tower = LoadTower(**model, MediaKind::kPicture, *machine.backend, SystemAllocator());
+  ASSERT_TRUE(tower.ok()) << tower.status().message();
+  EXPECT_EQ((*tower)->info.deep_count, 1);
+
+  const Case c = zoo.Pictures().front();
+  TowerTrace trace;
+  auto features = RunTower(**tower, *machine.backend, SystemAllocator(), c.input, &trace);
+  ASSERT_TRUE(features.ok());
+  ASSERT_EQ(features->deep.size(), 1u);
+  EXPECT_LE(Difference({features->values.begin(), features->values.end()}, c.after), kBound);
+  std::vector<float> expected;
+  for (size_t row = 0; row < static_cast<size_t>(features->rows); ++row) {
+    std::vector<double> x(trace.layer0.begin() + static_cast<int64_t>(row * joined),
+                          trace.layer0.begin() + static_cast<int64_t>((row + 1) * joined));
+    double mean = 0.0, variance = 0.0;
+    for (const double v : x) mean += v / static_cast<double>(joined);
+    for (const double v : x) variance += (v - mean) * (v - mean) / static_cast<double>(joined);
+    for (size_t i = 0; i < joined; ++i) {
+      x[i] = (x[i] - mean) / std::sqrt(variance + 1e-6) * static_cast<double>(norms[0][i]) +
+             static_cast<double>(norms[1][i]);
+    }
+    std::vector<double> inner = Product(tensors, merger + "linear_fc1", x);
+    for (double& v : inner) v = 0.5 * v * (1.0 + std::erf(v / std::sqrt(2.0)));
+    for (const double v : Product(tensors, merger + "linear_fc2", inner)) {
+      expected.push_back(static_cast<float>(v));
+    }
+  }
+  EXPECT_LE(Difference({features->deep[0].begin(), features->deep[0].end()}, expected), 1e-5);
 }
 
 TEST(Sounds, FeaturesAreTheReferences) {

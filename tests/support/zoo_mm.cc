@@ -1,7 +1,11 @@
 #include "support/zoo_mm.h"
 
+#include <algorithm>
+
+#include "base/bytes.h"
 #include "platform/file.h"
 #include "support/paths.h"
+#include "tensor/quantize.h"
 
 namespace cellm::testing {
 
@@ -124,6 +128,53 @@ std::vector<ZooMmCase> ZooMm::Clips(const std::string& name) const {
     cases.push_back(std::move(c));
   }
   return cases;
+}
+
+void QuantiseTower(format::ModelFile* file, int bits) {
+  std::vector<format::Tensor> scales;
+  for (format::Tensor& tensor : file->tensors) {
+    const bool tower = tensor.name.find("vis") != std::string::npos ||
+                       tensor.name.find("audio") != std::string::npos ||
+                       tensor.name.find("projec") != std::string::npos;
+    const bool table = tensor.name.find("pos") != std::string::npos &&
+                       tensor.name.find("post") == std::string::npos;
+    if (!tower || table || tensor.shape.size() != 2 || !tensor.name.ends_with(".weight")) continue;
+    const int32_t rows = static_cast<int32_t>(tensor.shape[0]);
+    const int32_t cols = static_cast<int32_t>(tensor.shape[1]);
+    const size_t row_bytes = static_cast<size_t>(bits == 8 ? cols : (cols + 1) / 2);
+    auto codes = std::make_unique<std::vector<uint8_t>>(static_cast<size_t>(rows) * row_bytes);
+    auto halves = std::make_unique<std::vector<uint8_t>>(static_cast<size_t>(rows) * 2);
+    std::vector<float> row(static_cast<size_t>(cols));
+    Matrix matrix;
+    matrix.format = tensor.format;
+    matrix.rows = rows;
+    matrix.cols = cols;
+    matrix.data = tensor.data;
+    for (int32_t r = 0; r < rows; ++r) {
+      DecodeRow(matrix, r, row.data());
+      uint16_t scale = 0;
+      uint8_t* const to = codes->data() + static_cast<size_t>(r) * row_bytes;
+      if (bits == 8) {
+        EncodeV1I8Row(row.data(), cols, to, &scale);
+      } else {
+        EncodeV1I4Row(row.data(), cols, 0, to, &scale);
+      }
+      StoreLe<uint16_t>(halves->data() + 2 * r, scale);
+    }
+    tensor.format = bits == 8 ? Format::kI8V1 : Format::kI4V1;
+    tensor.data = *codes;
+    format::Tensor scale;
+    scale.name = tensor.name + ".qscale";
+    scale.format = Format::kF16;
+    scale.shape = {rows};
+    scale.data = *halves;
+    scales.push_back(std::move(scale));
+    file->owned_bytes.push_back(std::move(codes));
+    file->owned_bytes.push_back(std::move(halves));
+  }
+  file->tensors.insert(file->tensors.end(), scales.begin(), scales.end());
+  std::sort(file->tensors.begin(), file->tensors.end(),
+            [](const format::Tensor& a, const format::Tensor& b) { return a.name < b.name; });
 }
 
 }  // namespace cellm::testing

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "format/model_file.h"
 #include "json/json.h"
 #include "media/tower_input.h"
 #include "support/checkpoint.h"
@@ -48,6 +49,10 @@ struct ZooMm {
                                              const std::vector<int64_t>& shape,
                                              int32_t patch) const;
 };
+
+// Rounds the matrices of towers and projectors in `file`, as it was opened, to 8 or 4 bits with one
+// scale a row. Tables of positions and matrices that are stored the other way round stay.
+void QuantiseTower(format::ModelFile* file, int bits);
 
 }  // namespace cellm::testing
 
