@@ -242,6 +242,26 @@ TEST_P(Pictures, MemoryIsAsStated) {
   }
 }
 
+// The formula of tower.h for SigLIP, but for a few integers a patch and the edges of cache lines.
+TEST(Siglip, ActivationsAreTheFormulas) {
+  CELLM_SKIP_WITHOUT_SHARED(folder, "zoo-mm");
+  for (const char* const family : {"smolvlm", "gemma3"}) {
+    const Zoo zoo(family);
+    Machine machine;
+    const Loaded loaded = LoadZoo(family, MediaKind::kPicture, *machine.backend);
+    ASSERT_NE(loaded.tower, nullptr);
+    const TowerInput input = zoo.Pictures().front().input;
+    const auto needs = TowerMemory(*loaded.tower, input);
+    ASSERT_TRUE(needs.ok());
+    // 8 x 8 patches a tile, which need no rounding to 16; width 72, inner width 144.
+    const uint64_t rows = 64 * static_cast<uint64_t>(input.shape[0]);
+    const uint64_t floats =
+        rows * (2 * 72 + std::max(3 * 72, 3 * 8 * 8)) + rows * 144 + 2 * rows * 72;
+    EXPECT_GE(needs->activations, 4 * floats) << family;
+    EXPECT_LE(needs->activations, 4 * floats + 12 * rows + 4096) << family;
+  }
+}
+
 TEST_P(Pictures, InputThatDoesNotFitIsRefused) {
   CELLM_SKIP_WITHOUT_SHARED(folder, "zoo-mm");
   const Zoo zoo(GetParam());
