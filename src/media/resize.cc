@@ -44,7 +44,7 @@ struct Taps {
 // torchvision's number of bits for a pass whose largest weight is `largest`.
 int32_t TorchvisionBits(double largest) {
   int32_t bits = 0;
-  while (bits < 22 && static_cast<int64_t>(0.5 + largest * (int64_t{1} << (bits + 1))) < 32768) {
+  while (bits < 22 && static_cast<int64_t>(0.5 + std::ldexp(largest, bits + 1)) < 32768) {
     ++bits;
   }
   return bits;
