@@ -57,8 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CELLM_CHECK(read.value().good_bytes <= size, "the good part lies inside the file");
     (void)ReplayJournal(engine, read.value(), "f", true).ok();
   }
-  Result<Replayed> replayed =
-      ReplayJournal(engine, Unhashed(file, engine->model_hash), "f", true);
+  Result<Replayed> replayed = ReplayJournal(engine, Unhashed(file, engine->model_hash), "f", true);
   if (!replayed.ok()) return 0;
   const std::shared_ptr<SessionState> session = replayed.value().session;
   CELLM_CHECK(session->transcript.ids().size() <= 64, "a session fits its context");
