@@ -21,6 +21,8 @@ async function openPage(options = {}, url = server.url) {
   const own = Object.keys(options).some((name) => name !== "colorScheme");
   const page = own ? await makePage(options) : (shared ??= await makePage({}));
   page.own = own;
+  // What the page before still asks for is not this one's.
+  if (!own) await page.goto("about:blank");
   page.problems = [];
   page.origin = url;
   await page.emulateMedia({ colorScheme: options.colorScheme ?? "light", reducedMotion: "reduce" });

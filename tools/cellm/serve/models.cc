@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <filesystem>
@@ -15,6 +16,7 @@ namespace {
 // Below this an engine has no room for a conversation of any length.
 constexpr uint64_t kLeastShare = uint64_t{24} << 20;
 constexpr int kRetrySeconds = 5;
+constexpr std::chrono::seconds kPatience(1);  // with models that others use
 
 std::string NameOfPath(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -141,7 +143,19 @@ bool Models::MakeRoom(const Entry& wanted) {
   }
 }
 
-Result<ModelLease> Models::OpenEntry(Entry* entry) {
+ModelLease Models::Lend(const std::shared_ptr<OpenModelState>& open) const {
+  return ModelLease(open.get(), [this, kept = open](OpenModelState*) mutable {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      // The registry has let go of it: this is the last, and it ends outside the lock.
+      if (kept.use_count() > 1) kept.reset();
+      ++returns_;
+    }
+    returned_.notify_all();
+  });
+}
+
+Result<std::shared_ptr<OpenModelState>> Models::OpenEntry(Entry* entry) {
   CELLM_ASSIGN_OR_RETURN(LoadedModel loaded, OpenModelAt(arguments_, entry->spec.path, true));
   uint64_t budget = memory_bytes_;
   {
@@ -185,9 +199,13 @@ Result<ModelLease> Models::OpenEntry(Entry* entry) {
 ApiError Models::Acquire(const std::string& name, ModelLease* lease) {
   Entry* entry = nullptr;
   const auto take = [&] {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    entry->last_used = ++uses_;
-    *lease = entry->open;
+    ModelLease taken;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      entry->last_used = ++uses_;
+      if (entry->open != nullptr) taken = Lend(entry->open);
+    }
+    *lease = std::move(taken);
     return *lease != nullptr;
   };
   for (Entry& candidate : entries_) {
@@ -207,19 +225,33 @@ ApiError Models::Acquire(const std::string& name, ModelLease* lease) {
   if (take()) return {};  // somebody else has opened it meanwhile
   if (!MakeRoom(*entry)) {
     if (release_idle_) release_idle_(entry->spec.name);
-    if (!MakeRoom(*entry)) {
-      return TooBusy("the memory is in use by other models; try again later", kRetrySeconds);
+    // Who has just been answered lets go of its model a moment later.
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    for (bool waited = true;;) {
+      uint64_t seen = 0;
+      {
+        const std::lock_guard<std::mutex> now(mutex_);
+        seen = returns_;
+      }
+      if (MakeRoom(*entry)) break;
+      if (!waited) {
+        return TooBusy("the memory is in use by other models; try again later", kRetrySeconds);
+      }
+      std::unique_lock<std::mutex> now(mutex_);
+      waited = returned_.wait_until(now, until, [&] { return returns_ != seen; });
     }
   }
-  Result<ModelLease> opened = OpenEntry(entry);
-  const std::lock_guard<std::mutex> both(mutex_);
-  if (!opened.ok()) {
-    if (memory_bytes_ > 0) SetBudgets(nullptr);
-    return ServerError("model '" + entry->spec.name + "': " + opened.status().message());
+  Result<std::shared_ptr<OpenModelState>> opened = OpenEntry(entry);
+  {
+    const std::lock_guard<std::mutex> both(mutex_);
+    if (!opened.ok()) {
+      if (memory_bytes_ > 0) SetBudgets(nullptr);
+      return ServerError("model '" + entry->spec.name + "': " + opened.status().message());
+    }
+    ++entry->loads;
+    entry->open = std::move(opened).value();
   }
-  ++entry->loads;
-  entry->open = *opened;
-  *lease = std::move(opened).value();
+  (void)take();
   return {};
 }
 
@@ -243,7 +275,7 @@ std::vector<ModelLease> Models::Open() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<ModelLease> open;
   for (const Entry& entry : entries_) {
-    if (entry.open != nullptr) open.push_back(entry.open);
+    if (entry.open != nullptr) open.push_back(Lend(entry.open));
   }
   return open;
 }

@@ -7,10 +7,11 @@
 // --memory is the budget of all of them together. A model that is open may use its file's bytes
 // (where weights are read into memory) and an equal share of what the files leave; the shares
 // change as models come and go. When a new one would leave a share below kLeastShare, the model
-// that was used longest ago and that nobody uses now is closed first; when all are in use, the
-// caller is told to come back.
+// that was used longest ago and that nobody uses now is closed first; when all are in use, and none
+// becomes free within a second, the caller is told to come back.
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -88,8 +89,10 @@ class Models {
     uint64_t last_used = 0;
     uint64_t loads = 0;
   };
-  Result<ModelLease> OpenEntry(Entry* entry);
+  Result<std::shared_ptr<OpenModelState>> OpenEntry(Entry* entry);
   bool MakeRoom(const Entry& wanted);
+  // Requires mutex_. A lease that says so when it ends.
+  ModelLease Lend(const std::shared_ptr<OpenModelState>& open) const;
   uint64_t ShareWith(const Entry* extra) const;
   void SetBudgets(const Entry* extra);
 
@@ -99,6 +102,8 @@ class Models {
   std::function<void(const std::string& name)> release_idle_;
   std::mutex opening_;  // one model is opened at a time; taken before mutex_
   mutable std::mutex mutex_;
+  mutable std::condition_variable returned_;  // a lease has ended
+  mutable uint64_t returns_ = 0;              // guarded by mutex_: how many have
   std::vector<Entry> entries_;  // guarded by mutex_; never grows after the constructor
   uint64_t uses_ = 0;           // guarded by mutex_: a clock for "used longest ago"
 };
