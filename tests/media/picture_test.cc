@@ -47,7 +47,7 @@ void PutBe32(uint32_t value, Bytes* out) {
   for (int shift = 24; shift >= 0; shift -= 8) out->push_back(static_cast<uint8_t>(value >> shift));
 }
 void PutLe(uint64_t value, int bytes, Bytes* out) {
-  for (int i = 0; i < bytes; ++i) out->push_back(static_cast<uint8_t>(value >> (8 * i)));
+  for (int i = 0; i < bytes; ++i, value >>= 8) out->push_back(static_cast<uint8_t>(value));
 }
 void Put(const std::string& text, Bytes* out) { out->insert(out->end(), text.begin(), text.end()); }
 
