@@ -61,20 +61,6 @@ RopeSpec RopeOf(int32_t head_dim, double theta, uint8_t axis) {
   return rope;
 }
 
-double ReadTheta(Config& config) {
-  const json::Value parameters = config.Raw("rope_parameters");
-  if (!parameters.has_value()) return 100.0;
-  Config rope(parameters);
-  const double theta = rope.Float("rope_theta", 100.0);
-  const std::string type = rope.String("rope_type", "axial");
-  Status status = rope.Finish();
-  if (status.ok() && ((type != "axial" && type != "default") || !(theta > 1.0))) {
-    status = Unsupported("config: \"rope_parameters\": type \"%s\", theta %g", type.c_str(), theta);
-  }
-  if (!status.ok()) config.Fail(std::move(status));
-  return theta;
-}
-
 Status ReadConfig(json::Value object, Gemma4Vision* m) {
   Config config(object);
   m->hidden = config.Int("hidden_size", 768);
@@ -96,7 +82,7 @@ Status ReadConfig(json::Value object, Gemma4Vision* m) {
                             m->heads, m->head_dim, kv_heads));
   }
   if (config.ok()) {
-    const double theta = ReadTheta(config);
+    const double theta = ReadAxialTheta(config, 100.0);
     m->by_column = RopeOf(m->head_dim, theta, 0);
     m->by_row = RopeOf(m->head_dim, theta, 1);
   }

@@ -73,21 +73,6 @@ RopeSpec RopeOf(int32_t head_dim, double theta) {
   return rope;
 }
 
-// "rope_parameters" of newer files; they say what the class always did.
-double ReadTheta(Config& config) {
-  const json::Value parameters = config.Raw("rope_parameters");
-  if (!parameters.has_value()) return 10000.0;
-  Config rope(parameters);
-  const double theta = rope.Float("rope_theta", 10000.0);
-  const std::string type = rope.String("rope_type", "axial");
-  Status status = rope.Finish();
-  if (status.ok() && ((type != "axial" && type != "default") || !(theta > 1.0))) {
-    status = Unsupported("config: \"rope_parameters\": type \"%s\", theta %g", type.c_str(), theta);
-  }
-  if (!status.ok()) config.Fail(std::move(status));
-  return theta;
-}
-
 Status ReadConfig(const TowerContext& context, QwenVision* m) {
   Config config(context.load.config);
   VitSizes& s = m->sizes;
@@ -111,7 +96,7 @@ Status ReadConfig(const TowerContext& context, QwenVision* m) {
     config.Fail(
         Unsupported("config: heads of %d channels do not turn by rows and columns", s.head_dim()));
   }
-  if (config.ok()) m->rope = RopeOf(s.head_dim(), ReadTheta(config));
+  if (config.ok()) m->rope = RopeOf(s.head_dim(), ReadAxialTheta(config, 10000.0));
   CELLM_RETURN_IF_ERROR(config.Finish());
   m->entries = static_cast<int32_t>(std::lround(std::sqrt(table)));
   if (m->entries * m->entries != table || m->patch > 256 || m->merge > 64) {

@@ -15,15 +15,6 @@
 namespace cellm {
 namespace {
 
-constexpr VitNames kNames = {.norm1 = "layer_norm1",
-                             .norm2 = "layer_norm2",
-                             .q = "self_attn.q_proj",
-                             .k = "self_attn.k_proj",
-                             .v = "self_attn.v_proj",
-                             .qkv = nullptr,
-                             .o = "self_attn.out_proj",
-                             .fc1 = "mlp.fc1",
-                             .fc2 = "mlp.fc2"};
 constexpr float kProjectorEps = 1e-5f;
 
 struct Siglip2 {
@@ -98,7 +89,8 @@ Status Load(const TowerContext& context, Tower* tower) {
   m->embedding_bias = bind.Floats("embeddings.patch_embedding.bias", s.hidden);
   m->positions = bind.Lookup("embeddings.position_embedding", m->entries * m->entries, s.hidden);
   for (int32_t l = 0; l < s.layers && bind.status().ok(); ++l) {
-    m->layers.push_back(BindVitLayer(bind, "encoder.layers." + std::to_string(l) + ".", kNames, s));
+    m->layers.push_back(
+        BindVitLayer(bind, "encoder.layers." + std::to_string(l) + ".", kSiglipNames, s));
   }
   m->norm = bind.Floats("post_layernorm.weight", s.hidden);
   m->norm_bias = bind.Floats("post_layernorm.bias", s.hidden);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/limits.h"
 #include "model/config.h"
@@ -151,6 +152,20 @@ void FinishVitSizes(Config& config, VitSizes* sizes) {
     config.Fail(
         Unsupported("config: %d layers are more than %d", sizes->layers, limits::kMaxLayers));
   }
+}
+
+double ReadAxialTheta(Config& config, double otherwise) {
+  const json::Value parameters = config.Raw("rope_parameters");
+  if (!parameters.has_value()) return otherwise;
+  Config rope(parameters);
+  const double theta = rope.Float("rope_theta", otherwise);
+  const std::string type = rope.String("rope_type", "axial");
+  Status status = rope.Finish();
+  if (status.ok() && ((type != "axial" && type != "default") || !(theta > 1.0))) {
+    status = Unsupported("config: \"rope_parameters\": type \"%s\", theta %g", type.c_str(), theta);
+  }
+  if (!status.ok()) config.Fail(std::move(status));
+  return theta;
 }
 
 VitLayer BindVitLayer(Binder& bind, const std::string& at, const VitNames& names,

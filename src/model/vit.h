@@ -69,6 +69,20 @@ struct VitNames {
   const char* qkv;        // one matrix of all three
   const char *o, *fc1, *fc2;
 };
+// As SigLIP's two versions name them.
+inline constexpr VitNames kSiglipNames = {.norm1 = "layer_norm1",
+                                          .norm2 = "layer_norm2",
+                                          .q = "self_attn.q_proj",
+                                          .k = "self_attn.k_proj",
+                                          .v = "self_attn.v_proj",
+                                          .qkv = nullptr,
+                                          .o = "self_attn.out_proj",
+                                          .fc1 = "mlp.fc1",
+                                          .fc2 = "mlp.fc2"};
+
+// The base of a tower's rotary angles along rows and columns. Newer files have "rope_parameters",
+// which say what the class always did; without them it is `otherwise`. Errors are the config's.
+double ReadAxialTheta(Config& config, double otherwise);
 
 struct VitLayer {
   Vector norm1, norm1_bias, norm2, norm2_bias;
