@@ -331,6 +331,33 @@ def compare(options, name, path, threads):
     return rows
 
 
+def add_program_arguments(parser):
+    """Flags that every comparison with the peer has."""
+    parser.add_argument("--cellm", default=os.path.join(HERE, "..", "build", "release", "tools",
+                                                        "cellm", "cellm"))
+    parser.add_argument("--cache-dir", default=os.path.expanduser("~/.cache/cellm"))
+    parser.add_argument("--peer-lib", help="folder of the peer's libraries")
+    parser.add_argument("--json", help="write the rows to this file")
+    parser.add_argument("--peer-worker", action="store_true", help=argparse.SUPPRESS)
+
+
+def prepare(options):
+    """Finds or installs the peer; exits with 77 when it cannot be had."""
+    options.peer_lib = options.peer_lib or install_peer(os.path.join(options.cache_dir, "peer"))
+
+
+def compare_all(options, compare_one):
+    """Rows of compare_one(options, name, path, threads) for each model, written to --json."""
+    rows = []
+    for model in options.models:
+        path = model_file(options, model)
+        for threads in options.threads.split(","):
+            rows += compare_one(options, os.path.basename(model), path, int(threads))
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -342,27 +369,15 @@ def main():
     parser.add_argument("--depth", type=int, default=0)
     parser.add_argument("--tests", default="prefill,decode,batch")
     parser.add_argument("--weights", default="auto", help="cellm's: auto, map or load")
-    parser.add_argument("--cellm", default=os.path.join(HERE, "..", "build", "release", "tools",
-                                                        "cellm", "cellm"))
-    parser.add_argument("--cache-dir", default=os.path.expanduser("~/.cache/cellm"))
-    parser.add_argument("--peer-lib", help="folder of the peer's libraries")
-    parser.add_argument("--json", help="write the rows to this file")
-    parser.add_argument("--peer-worker", action="store_true", help=argparse.SUPPRESS)
+    add_program_arguments(parser)
     options = parser.parse_args()
     if options.peer_worker:
         run_peer(json.load(sys.stdin))
     options.tests = options.tests.split(",")
-    options.peer_lib = options.peer_lib or install_peer(os.path.join(options.cache_dir, "peer"))
-    rows = []
+    prepare(options)
     print(f"{'model':26} thr {'test':8} {'cellm':>10} {'peer map':>10} {'peer load':>10} "
           f"{'ratio':>7} {'ceiling':>7}")
-    for model in options.models:
-        path = model_file(options, model)
-        for threads in options.threads.split(","):
-            rows += compare(options, os.path.basename(model), path, int(threads))
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+    compare_all(options, compare)
 
 
 if __name__ == "__main__":

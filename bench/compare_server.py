@@ -34,7 +34,7 @@ import threading
 import time
 
 import compare_peer
-from compare_peer import HERE, PREFILL, Peer
+from compare_peer import PREFILL, Peer
 
 
 # ---- a server around the peer --------------------------------------------------------------------
@@ -255,27 +255,14 @@ def main():
     parser.add_argument("--threads", default="1")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--vocabulary", type=int, default=32000, help="ids below this are sent")
-    parser.add_argument("--cellm", default=os.path.join(HERE, "..", "build", "release", "tools",
-                                                        "cellm", "cellm"))
-    parser.add_argument("--cache-dir", default=os.path.expanduser("~/.cache/cellm"))
-    parser.add_argument("--peer-lib", help="folder of the peer's libraries")
-    parser.add_argument("--json", help="write the rows to this file")
-    parser.add_argument("--peer-worker", action="store_true", help=argparse.SUPPRESS)
+    compare_peer.add_program_arguments(parser)
     options = parser.parse_args()
     if options.peer_worker:
         run_peer(json.load(sys.stdin))
     options.clients = [int(count) for count in options.clients.split(",")]
-    options.peer_lib = options.peer_lib or compare_peer.install_peer(
-        os.path.join(options.cache_dir, "peer"))
+    compare_peer.prepare(options)
     print(f"{'model':24} thr clients {'':6} first p50  and p95  next p50  and p95  tokens/s   (ms)")
-    rows = []
-    for model in options.models:
-        path = compare_peer.model_file(options, model)
-        for threads in options.threads.split(","):
-            rows += compare(options, os.path.basename(model), path, int(threads))
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+    compare_peer.compare_all(options, compare)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import sys
 import time
 
 import compare_peer
-from compare_peer import BATCH_DEPTH, HERE, PREFILL, Peer
+from compare_peer import BATCH_DEPTH, PREFILL, Peer
 
 
 def run_peer(job):
@@ -98,28 +98,15 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=32, help="tokens of a reply")
     parser.add_argument("--weights", default="auto", help="cellm's: auto, map or load")
-    parser.add_argument("--cellm", default=os.path.join(HERE, "..", "build", "release", "tools",
-                                                        "cellm", "cellm"))
-    parser.add_argument("--cache-dir", default=os.path.expanduser("~/.cache/cellm"))
-    parser.add_argument("--peer-lib", help="folder of the peer's libraries")
-    parser.add_argument("--json", help="write the rows to this file")
-    parser.add_argument("--peer-worker", action="store_true", help=argparse.SUPPRESS)
+    compare_peer.add_program_arguments(parser)
     options = parser.parse_args()
     if options.peer_worker:
         run_peer(json.load(sys.stdin))
     options.sessions = [int(count) for count in options.sessions.split(",")]
-    options.peer_lib = options.peer_lib or compare_peer.install_peer(
-        os.path.join(options.cache_dir, "peer"))
+    compare_peer.prepare(options)
     print(f"{'model':26} thr sessions {'cellm':>10} {'peer map':>10} {'peer load':>10} {'ratio':>7}"
           "   tokens/s")
-    rows = []
-    for model in options.models:
-        path = compare_peer.model_file(options, model)
-        for threads in options.threads.split(","):
-            rows += compare(options, os.path.basename(model), path, int(threads))
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+    compare_peer.compare_all(options, compare)
 
 
 if __name__ == "__main__":
